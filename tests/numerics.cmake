@@ -1,0 +1,5 @@
+lockstep_test(numerics_round_test SOURCES numerics_round_test.cc USES numerics)
+lockstep_test(numerics_functions_test SOURCES numerics_functions_test.cc USES numerics)
+lockstep_test(numerics_random_test SOURCES numerics_random_test.cc USES numerics)
+lockstep_test(numerics_guard_test SOURCES numerics_guard_test.cc USES numerics)
+lockstep_test(numerics_exhaustive_test SOURCES numerics_exhaustive_test.cc USES numerics LABELS slow TIMEOUT 3600)
