@@ -1,0 +1,6 @@
+lockstep_test(formats_vectors_test SOURCES formats_vectors_test.cc USES tensor)
+target_link_libraries(formats_vectors_test PRIVATE nlohmann_json::nlohmann_json)
+lockstep_test(formats_dtype_test SOURCES formats_dtype_test.cc ../src/cli/dequantize.cc USES tensor)
+lockstep_test(formats_rocmfp2_test SOURCES formats_rocmfp2_test.cc USES tensor)
+target_link_libraries(formats_rocmfp2_test PRIVATE nlohmann_json::nlohmann_json)
+lockstep_test(formats_mix_test SOURCES formats_mix_test.cc USES tensor)
