@@ -1,0 +1,186 @@
+// The operations of the model, as a back end sees them.
+//
+// Plain ops are pure virtual; ops/reference.cc spells each one as the literal loop that defines its bits. Fused ops have a
+// default body made of plain ops: a back end overrides one to be faster, and the tests compare bits. A back end picks its
+// kernel by shape, never its sum: every reduction follows numerics/order.h, so a row's result cannot depend on which other
+// rows, threads or sequences share the step.
+//
+// All pointers lie in the back end's memory (allocate). No op allocates, throws or synchronises unless it says so; a step
+// is planned before it starts. Matrices are rows of tokens: x [n, width]. In comments D is the model width, S the number
+// of hyper-connection streams, P the width of a head, R its rotary channels.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "ops/cache_view.h"
+#include "ops/types.h"
+
+namespace lockstep {
+
+/// Constants of a compressor (docs: architecture, "compressed rows").
+struct CompressorSpec {
+  int ratio = 0;    // 4 (windows overlap) or 128
+  int width = 0;    // channels of the row it makes
+  bool is_key = false;  // an indexer key (Hadamard, fp4) rather than a row (fp8)
+  const float* norm = nullptr;         // [width]
+  const float* frequencies = nullptr;  // [rotary / 2]
+  float epsilon = 0;
+  /// Channels of `values` and `gates` a token: two halves where windows overlap.
+  int input_width() const { return ratio == 4 ? 2 * width : width; }
+};
+
+/// Constants of a hyper-connection's split (Sinkhorn). Coefficients of a row: S pre, S post, S * S comb (source-major).
+struct HyperSpec {
+  int streams = 4;
+  int iterations = 20;
+  float epsilon = 0;       // added to pre and to the Sinkhorn sums
+  float norm_epsilon = 0;  // of the root mean square of all streams together
+  int coefficients() const { return 2 * streams + streams * streams; }
+};
+
+class Ops {
+ public:
+  virtual ~Ops() = default;
+
+  /// "cpu avx512, 2 threads": said in logs and reports.
+  virtual std::string description() const = 0;
+
+  // Memory. Throws Error::no_memory.
+  virtual void* allocate(std::size_t bytes) = 0;
+  virtual void release(void* memory) = 0;
+  virtual void upload(void* to, const void* from, std::size_t bytes) = 0;
+  virtual void download(void* to, const void* from, std::size_t bytes) = 0;
+
+  /// Takes a tensor of the file into the back end. `weight.data` points into the mapped file, which outlives the result.
+  virtual Weight prepare(const Weight& weight) = 0;
+
+  // ---- Matrices ----
+
+  /// out[i] = the row tokens[i] of the embedding, widened exactly.
+  virtual void embed(Rows out, const Weight& embedding, const Token* tokens) = 0;
+
+  /// Rounds every row to int8 in blocks of 32 (numerics/round.h). width is a multiple of 32.
+  virtual void round(Rounded out, ConstRows x) = 0;
+
+  /// out[i][r] = w[r] . x[i]. Quantised formats multiply x.rounded, the others x.values.
+  virtual void matmul(Rows out, const Weight& w, const Input& x) = 0;
+
+  /// out[i * used + s] = w[expert of (i, s)] . x[i], or . x[i * used + s] if `x_per_slot`.
+  virtual void matmul_experts(Rows out, const Weight& w, const Input& x, const Route& route, bool x_per_slot) = 0;
+
+  /// w has rows in `groups` equal blocks; block g sees only columns [g * w.width, (g + 1) * w.width) of x.
+  virtual void matmul_grouped(Rows out, const Weight& w, const Input& x, int groups);
+
+  // ---- Rows ----
+
+  /// Scales every row to unit root-mean-square, then by weight [width] (or not, if null). x and out may be the same.
+  /// Sums follow the order of a float dot. Source: Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
+  virtual void rms_norm(Rows out, ConstRows x, const float* weight, float epsilon) = 0;
+
+  /// rms_norm, then round: `out` and `rounded` hold the same rows.
+  virtual void rms_norm_round(Rows out, Rounded rounded, ConstRows x, const float* weight, float epsilon);
+
+  /// out[i] = cos, sin pairs of float(positions[i]) * frequencies[pair], [rotary] floats a row.
+  virtual void rotation_table(Rows out, const Position* positions, const float* frequencies) = 0;
+
+  /// Rotates the last table.width channels of every head (head_width channels each) of row i by table row i, interleaved
+  /// pairs; backwards if `inverse`. In place.
+  virtual void rotate(Rows x, int head_width, ConstRows table, bool inverse) = 0;
+
+  /// x[i] += table[positions[i] % table.rows].
+  virtual void add_by_position(Rows x, ConstRows table, const Position* positions) = 0;
+
+  /// The model's fp8 simulation of the first `channels` channels of every row, in place: blocks of 64, power-of-two scale.
+  virtual void round_fp8(Rows x, int channels) = 0;
+
+  /// Hadamard transform and fp4 simulation of every head of `head_width` channels, in place (architecture 8.2).
+  virtual void hadamard_fp4(Rows x, int head_width) = 0;
+
+  /// x *= factor.
+  virtual void scale(Rows x, float factor) = 0;
+
+  // ---- Hyper-connections ----
+
+  /// From mixes [n, 2S + S*S] = fn . streams (unnormalised) to coefficients, by the row's own norm, scale [3], base.
+  virtual void hyper_coefficients(Rows out, ConstRows mixes, ConstRows streams, const float* scale, const float* base,
+                                  const HyperSpec& spec) = 0;
+
+  /// The head's: pre only, out [n, S] = sigmoid(mix * scale[0] + base) + epsilon.
+  virtual void hyper_head_coefficients(Rows out, ConstRows mixes, ConstRows streams, const float* scale,
+                                       const float* base, const HyperSpec& spec) = 0;
+
+  /// out[i][d] = sum over streams s of coefficients[i][s] * streams[i][s * D + d], ascending s.
+  virtual void hyper_collapse(Rows out, ConstRows streams, ConstRows coefficients) = 0;
+
+  /// streams[i][q][d] = post[q] * y[d] + sum over j of comb[j][q] * streams[i][j][d], ascending j. In place.
+  virtual void hyper_expand(Rows streams, ConstRows y, ConstRows coefficients) = 0;
+
+  /// streams[i][s] = x[i] for every stream s.
+  virtual void hyper_spread(Rows streams, ConstRows x) = 0;
+
+  // ---- Attention ----
+
+  /// Pools the windows that the step completes into rows, norms, rotates, rounds and packs them into the pages. values
+  /// and gates [n, spec.input_width()] are the step's, gates with their position bias added.
+  virtual void compress(std::span<const SequenceSlice> slices, ConstRows values, ConstRows gates,
+                        const CompressorSpec& spec, const RowLayout& layout) = 0;
+
+  /// Chooses for every row the top_k visible compressed rows of its sequence by score (all, if there are no more), larger
+  /// score first, then lower id. queries [n, heads * key_width], head_weights [n, heads].
+  virtual void select_rows(Selection out, std::span<const SequenceSlice> slices, ConstRows queries,
+                           ConstRows head_weights, int ratio, int top_k, const RowLayout& layout) = 0;
+
+  /// Attention of every row over its window and its compressed rows (those of `selection`, or all visible ones if null;
+  /// none if ratio is 0), one softmax with the head's sink. queries and out [n, heads * P], may be the same memory;
+  /// window_rows [n, P] are the step's own rows, already rounded.
+  virtual void attend(Rows out, ConstRows queries, ConstRows window_rows, std::span<const SequenceSlice> slices,
+                      int window, int ratio, const Selection* selection, const float* sinks, float scale,
+                      const RowLayout& layout) = 0;
+
+  /// Packs the last min(rows, window_slots) rows of every slice, one after the other, into `stage`.
+  virtual void pack_window(std::byte* stage, std::span<const SequenceSlice> slices, ConstRows rows,
+                           const RowLayout& layout) = 0;
+
+  /// Copies the last min(rows, pending_slots) rows of values and gates of every slice, likewise, as [values | gates].
+  virtual void keep_pending(float* stage, std::span<const SequenceSlice> slices, ConstRows values, ConstRows gates) = 0;
+
+  struct Copy {
+    void* to;
+    const void* from;
+    std::size_t bytes;
+  };
+  /// Copies inside the back end's memory. Ranges do not overlap.
+  virtual void copy(std::span<const Copy> copies) = 0;
+
+  // ---- Experts ----
+
+  /// Scores = sqrt(softplus(logits)). Chooses route.used experts a row: by score + bias (ties: lower id), or, if `table`
+  /// is given, table row tokens[i]. Weights are the unbiased scores over their sum (at least 2^-14), times route_scale.
+  virtual void route_experts(Route route, ConstRows logits, const float* bias, const std::int32_t* table,
+                             const Token* tokens, float route_scale) = 0;
+
+  /// out = silu(min(gate, limit)) * clamp(up, -limit, limit), times row_weights[i] if given. out may be gate.
+  virtual void swiglu(Rows out, ConstRows gate, ConstRows up, const float* row_weights, float limit) = 0;
+
+  /// swiglu, then round.
+  virtual void swiglu_round(Rows out, Rounded rounded, ConstRows gate, ConstRows up, const float* row_weights,
+                            float limit);
+
+  /// out[i] = sum of parts[i * used + s] in ascending expert id (ties: ascending slot), then + shared[i].
+  virtual void combine_experts(Rows out, ConstRows parts, const Route& route, ConstRows shared) = 0;
+
+  /// out[j] = x[rows[j]].
+  virtual void gather(Rows out, ConstRows x, const std::int32_t* rows) = 0;
+
+  /// Waits until everything issued has happened. Throws Error::io if the device failed.
+  virtual void synchronize() {}
+};
+
+/// The literal loops that define every op's bits, on one thread, in host memory.
+std::unique_ptr<Ops> make_reference_ops();
+
+}  // namespace lockstep
