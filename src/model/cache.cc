@@ -1,0 +1,172 @@
+#include "model/cache.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace lockstep {
+
+RowLayout row_layout(const Config& config, Mode mode) {
+  return {mode, config.head_width, config.rotary, config.index_width};
+}
+
+SequenceCache::SequenceCache(const Config& config, Mode mode, Ops& ops)
+    : config_(&config), ops_(&ops), layout_(row_layout(config, mode)) {
+  for (const LayerConfig& layer_config : config.layers) {
+    Layer& layer = layers_.emplace_back();
+    layer.ratio = layer_config.ratio;
+    layer.window = Buffer(ops, layout_.row_bytes() * static_cast<std::size_t>(window_slots()));
+    const std::size_t slots = static_cast<std::size_t>(pending_slots(layer.ratio));
+    if (layer.ratio != 0) layer.pending = Buffer(ops, slots * pending_floats(layer.ratio) * sizeof(float));
+    if (layer.ratio == 4) layer.key_pending = Buffer(ops, slots * key_pending_floats() * sizeof(float));
+  }
+}
+
+SequenceCache SequenceCache::fork() const {
+  SequenceCache copy(*config_, layout_.mode, *ops_);
+  copy.length_ = length_;
+  copy.floor_ = floor_;
+  std::vector<Ops::Copy> copies;
+  for (std::size_t l = 0; l < layers_.size(); ++l) {
+    const Layer& from = layers_[l];
+    Layer& to = copy.layers_[l];
+    copies.push_back({to.window.bytes(), from.window.bytes(), from.window.size()});
+    if (from.ratio != 0) copies.push_back({to.pending.bytes(), from.pending.bytes(), from.pending.size()});
+    if (from.ratio == 4) copies.push_back({to.key_pending.bytes(), from.key_pending.bytes(), from.key_pending.size()});
+    to.pages = from.pages;
+    to.page_data = from.page_data;
+    to.key_pages = from.key_pages;
+    to.key_page_data = from.key_page_data;
+  }
+  ops_->copy(copies);
+  return copy;
+}
+
+void SequenceCache::rewind(Position length) {
+  LOCKSTEP_CHECK(length >= floor_ && length <= length_);
+  length_ = length;
+}
+
+Position SequenceCache::pending_from(int ratio) const {
+  const Position window = length_ / ratio * ratio;
+  return ratio == 4 ? std::max<Position>(0, window - 4) : window;
+}
+
+void SequenceCache::reserve_pages(std::vector<std::shared_ptr<Buffer>>& pages, std::vector<std::byte*>& data,
+                                  std::int64_t first_row, std::int64_t last_row, std::size_t row_bytes) {
+  const std::size_t bytes = row_bytes * kPageRows;
+  for (std::int64_t page = first_row / kPageRows; page * kPageRows < last_row; ++page) {
+    const std::size_t index = static_cast<std::size_t>(page);
+    if (index < pages.size() && pages[index].use_count() == 1) continue;
+    auto fresh = std::make_shared<Buffer>(*ops_, bytes);
+    if (index < pages.size()) {
+      const Ops::Copy clone{fresh->bytes(), pages[index]->bytes(), bytes};
+      ops_->copy({&clone, 1});
+      pages[index] = std::move(fresh);
+    } else {
+      pages.push_back(std::move(fresh));
+      data.push_back(nullptr);
+    }
+    data[index] = pages[index]->bytes();
+  }
+}
+
+void SequenceCache::reserve(int count) {
+  for (Layer& layer : layers_) {
+    if (layer.ratio == 0) continue;
+    const std::int64_t first = length_ / layer.ratio, last = (length_ + count) / layer.ratio;
+    reserve_pages(layer.pages, layer.page_data, first, last, layout_.row_bytes());
+    if (layer.ratio == 4) reserve_pages(layer.key_pages, layer.key_page_data, first, last, layout_.key_bytes());
+  }
+}
+
+SequenceSlice SequenceCache::slice(int index, int first_row, int rows) const {
+  const Layer& layer = layers_[static_cast<std::size_t>(index)];
+  SequenceSlice slice;
+  slice.first_row = first_row;
+  slice.rows = rows;
+  slice.begin = length_;
+  slice.window = layer.window.bytes();
+  slice.window_slots = window_slots();
+  slice.pending = layer.pending.floats();
+  slice.key_pending = layer.key_pending.floats();
+  slice.pending_slots = pending_slots(layer.ratio);
+  slice.pages = layer.page_data.data();
+  slice.key_pages = layer.key_page_data.data();
+  return slice;
+}
+
+void SequenceCache::stage_copies(int index, int rows, const std::byte* window, const float* pending,
+                                 const float* key_pending, std::vector<Ops::Copy>& copies) const {
+  const Layer& layer = layers_[static_cast<std::size_t>(index)];
+  const auto add = [&](std::byte* ring, int slots, const std::byte* stage, std::size_t entry) {
+    const int kept = std::min(rows, slots);
+    for (int i = 0; i < kept; ++i) {
+      const Position position = length_ + rows - kept + i;
+      copies.push_back({ring + static_cast<std::size_t>(position % slots) * entry, stage + static_cast<std::size_t>(i) * entry, entry});
+    }
+  };
+  add(layer.window.bytes(), window_slots(), window, layout_.row_bytes());
+  if (layer.ratio != 0)
+    add(layer.pending.bytes(), pending_slots(layer.ratio), reinterpret_cast<const std::byte*>(pending), pending_floats(layer.ratio) * sizeof(float));
+  if (layer.ratio == 4)
+    add(layer.key_pending.bytes(), pending_slots(4), reinterpret_cast<const std::byte*>(key_pending), key_pending_floats() * sizeof(float));
+}
+
+void SequenceCache::commit(int rows) {
+  length_ += rows;
+  floor_ = std::max(floor_, length_ - kSlack);
+}
+
+std::vector<std::byte> SequenceCache::contents() const {
+  std::vector<std::byte> out;
+  const auto append = [&](const std::byte* from, std::size_t bytes) {
+    out.resize(out.size() + bytes);
+    ops_->download(out.data() + out.size() - bytes, from, bytes);
+  };
+  for (const Layer& layer : layers_) {
+    for (Position p = std::max<Position>(0, length_ - config_->window + 1); p < length_; ++p)
+      append(layer.window.bytes() + static_cast<std::size_t>(p % window_slots()) * layout_.row_bytes(), layout_.row_bytes());
+    if (layer.ratio == 0) continue;
+    for (Position p = pending_from(layer.ratio); p < length_; ++p) {
+      const std::size_t slot = static_cast<std::size_t>(p % pending_slots(layer.ratio));
+      const std::size_t entry = pending_floats(layer.ratio) * sizeof(float);
+      append(layer.pending.bytes() + slot * entry, entry);
+      const std::size_t key_entry = key_pending_floats() * sizeof(float);
+      if (layer.ratio == 4) append(layer.key_pending.bytes() + slot * key_entry, key_entry);
+    }
+    for (std::int64_t c = 0; c < length_ / layer.ratio; ++c) {
+      append(layer.page_data[c / kPageRows] + static_cast<std::size_t>(c % kPageRows) * layout_.row_bytes(), layout_.row_bytes());
+      if (layer.ratio == 4)
+        append(layer.key_page_data[c / kPageRows] + static_cast<std::size_t>(c % kPageRows) * layout_.key_bytes(), layout_.key_bytes());
+    }
+  }
+  return out;
+}
+
+std::size_t SequenceCache::plan_bytes(const Config& config, Mode mode, std::int64_t length) {
+  const RowLayout layout = row_layout(config, mode);
+  std::size_t bytes = 0;
+  for (const LayerConfig& layer : config.layers) {
+    bytes += layout.row_bytes() * static_cast<std::size_t>(config.window + kSlack);
+    if (layer.ratio == 0) continue;
+    const std::size_t slots = static_cast<std::size_t>(pending_slots(layer.ratio));
+    const std::size_t pages = static_cast<std::size_t>((length / layer.ratio + kPageRows - 1) / kPageRows);
+    bytes += slots * sizeof(float) * static_cast<std::size_t>(layer.ratio == 4 ? 4 : 2) * config.head_width;
+    bytes += pages * kPageRows * layout.row_bytes();
+    if (layer.ratio == 4) bytes += slots * sizeof(float) * 4 * config.index_width + pages * kPageRows * layout.key_bytes();
+  }
+  return bytes;
+}
+
+std::size_t SequenceCache::memory_bytes() const {
+  std::size_t bytes = 0;
+  for (const Layer& layer : layers_) {
+    bytes += layer.window.size() + layer.pending.size() + layer.key_pending.size();
+    for (const auto& page : layer.pages) bytes += page->size();
+    for (const auto& page : layer.key_pages) bytes += page->size();
+  }
+  return bytes;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,115 @@
+// What one sequence remembers: a pure function of (weights, mode, tokens).
+//
+// Per layer: a ring of the last raw rows; rings of the last compressor inputs, kept a token each and never folded; and
+// append-only pages of compressed rows (and indexer keys). The rings are kSlack longer than the model needs, so rewinding
+// up to kSlack tokens moves counters only. Pages are shared between copies by reference count and cloned before a shared
+// one is written, so a copy costs its rings alone.
+//
+// A step is a transaction: it writes compressed rows behind the counted ones and stages its ring entries elsewhere;
+// commit() makes them count. A step that fails or is cancelled before that has changed nothing.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "model/config.h"
+#include "ops/ops.h"
+
+namespace lockstep {
+
+inline constexpr int kSlack = 16;  // tokens that can be taken back without a snapshot
+
+RowLayout row_layout(const Config& config, Mode mode);
+
+/// Memory of a back end with one owner.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Ops& ops, std::size_t bytes) : ops_(&ops), data_(ops.allocate(bytes)), bytes_(bytes) {}
+  ~Buffer() { if (data_ != nullptr) ops_->release(data_); }
+  Buffer(Buffer&& other) noexcept { *this = std::move(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
+    std::swap(ops_, other.ops_);
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  std::byte* bytes() const { return static_cast<std::byte*>(data_); }
+  float* floats() const { return static_cast<float*>(data_); }
+  std::size_t size() const { return bytes_; }
+
+ private:
+  Ops* ops_ = nullptr;
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+class SequenceCache {
+ public:
+  /// An empty sequence. `config` and `ops` must outlive it. Throws Error::no_memory.
+  SequenceCache(const Config& config, Mode mode, Ops& ops);
+  SequenceCache(SequenceCache&&) = default;
+
+  /// A copy that shares the pages.
+  SequenceCache fork() const;
+
+  Mode mode() const { return layout_.mode; }
+  Position length() const { return length_; }
+  /// The least length that rewind() can go back to.
+  Position rewind_floor() const { return floor_; }
+  /// Forgets the tokens from `length` on; rewind_floor() <= length <= this->length(). Moves counters only.
+  void rewind(Position length);
+
+  /// The canonical bytes of the state: what decides all later logits, and nothing else. Equal for equal tokens.
+  std::vector<std::byte> contents() const;
+  /// Bytes held in the back end's memory (shared pages count in full).
+  std::size_t memory_bytes() const;
+  /// What memory_bytes() will be at `length` tokens.
+  static std::size_t plan_bytes(const Config& config, Mode mode, std::int64_t length);
+
+  // For forward only.
+
+  /// Makes pages for `count` more tokens, cloning shared ones that would be written. Throws Error::no_memory, with nothing
+  /// changed that counts.
+  void reserve(int count);
+  /// The view of layer `layer` for rows [first_row, first_row + rows) of a step.
+  SequenceSlice slice(int layer, int first_row, int rows) const;
+  /// Where staged ring entries of the layer belong: appends copies from `window`, `pending`, `key_pending` as
+  /// Ops::pack_window and keep_pending wrote them for a step of `rows` rows.
+  void stage_copies(int layer, int rows, const std::byte* window, const float* pending, const float* key_pending,
+                    std::vector<Ops::Copy>& copies) const;
+  /// Counts the tokens of a step as part of the sequence, after the staged copies have been made.
+  void commit(int rows);
+
+  const RowLayout& layout() const { return layout_; }
+  int window_slots() const { return config_->window + kSlack; }
+  /// Ring entries of a compressor: what a rewind by kSlack may still need (128: an unfinished window; 4: and the one before).
+  static int pending_slots(int ratio) { return ratio == 0 ? 0 : ratio == 4 ? 8 + kSlack : 128 + kSlack; }
+
+ private:
+  struct Layer {
+    int ratio = 0;
+    Buffer window, pending, key_pending;
+    std::vector<std::shared_ptr<Buffer>> pages, key_pages;
+    std::vector<std::byte*> page_data, key_page_data;
+  };
+
+  void reserve_pages(std::vector<std::shared_ptr<Buffer>>& pages, std::vector<std::byte*>& data, std::int64_t first_row,
+                     std::int64_t last_row, std::size_t row_bytes);
+  Position pending_from(int ratio) const;
+  /// Floats of one ring entry: values and gates, of both halves where windows overlap.
+  std::size_t pending_floats(int ratio) const { return static_cast<std::size_t>(ratio == 4 ? 4 : 2) * layout_.width; }
+  std::size_t key_pending_floats() const { return 4 * static_cast<std::size_t>(layout_.key_width); }
+
+  const Config* config_;
+  Ops* ops_;
+  RowLayout layout_;
+  Position length_ = 0;
+  Position floor_ = 0;
+  std::vector<Layer> layers_;
+};
+
+}  // namespace lockstep

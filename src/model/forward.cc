@@ -1,0 +1,402 @@
+#include "model/forward.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace lockstep {
+namespace {
+
+bool is_quantised(const Weight& w) { return w.present() && info_of(w.dtype).quantised; }
+
+bool any_quantised(std::initializer_list<const Weight*> weights) {
+  return std::any_of(weights.begin(), weights.end(), [](const Weight* w) { return is_quantised(*w); });
+}
+
+Rounded first_rows(const Rounded& r, int n) { return r.codes == nullptr ? r : r.from(0, n); }
+
+}  // namespace
+
+/// What a step carries from layer to layer. Pointers lie in the workspace.
+struct Forward::Step {
+  std::span<const BatchItem> items;
+  int rows = 0;
+  Arena arena;
+  Token* tokens = nullptr;
+  Position* positions = nullptr;
+  Rows turns, compressed_turns;  // cos, sin of every row's position
+  Rows streams;
+  std::vector<Stage> staged;  // by layer
+};
+
+Forward::Forward(const Config& config, const Weights& weights, Mode mode, Ops& ops, int max_rows)
+    : config_(config), weights_(weights), ops_(ops), layout_(row_layout(config, mode)), max_rows_(max_rows) {
+  LOCKSTEP_CHECK(max_rows > 0);
+  hyper_ = {config.streams, config.sinkhorn_iterations, config.hyper_epsilon, config.norm_epsilon};
+  workspace_ = Buffer(ops, workspace_bytes(config, max_rows));
+}
+
+/// An upper bound, by the same takes as the code below makes, with every input rounded. Arena::take checks it.
+std::size_t Forward::workspace_bytes(const Config& c, int n) {
+  Arena arena;
+  const auto input = [&](int rows, int width) {
+    arena.rows(rows, width);
+    arena.rounded(rows, (width + 31) / 32 * 32);
+  };
+  arena.take<Token>(static_cast<std::size_t>(n));
+  arena.take<Position>(static_cast<std::size_t>(n));
+  arena.rows(n, 2 * c.rotary);
+  arena.rows(n, c.streams * c.width);
+  arena.rows(n, c.hyper_coefficients());
+  arena.rows(n, c.width);
+  const std::size_t sublayer = arena.used();
+  const auto begin = [&] {
+    arena.rounded(n, (c.streams * c.width + 31) / 32 * 32);
+    arena.rows(n, c.hyper_coefficients());
+    input(n, c.width);
+  };
+  begin();
+  input(n, c.query_rank);
+  input(n, c.heads * c.head_width);
+  arena.rows(n, c.head_width);
+  arena.rows(n, 4 * c.head_width);
+  arena.rows(n, 4 * c.index_width);
+  arena.rows(n, c.index_heads * c.index_width);
+  arena.rows(n, c.index_heads);
+  arena.take<std::int32_t>(static_cast<std::size_t>(n) * (c.index_top_k + 1));
+  input(n, c.output_groups * c.output_rank);
+  arena.reset(sublayer);
+  begin();
+  const int slots = n * c.experts_used;
+  arena.rows(n, c.experts);
+  arena.rows(slots, 2);
+  arena.rows(n, c.width);
+  arena.rows(slots, c.expert_width);
+  input(slots, c.expert_width);
+  arena.rows(slots, c.width);
+  arena.reset(sublayer);
+  arena.rows(n, c.streams * c.width);  // the head's gathered streams
+  arena.rounded(n, (c.streams * c.width + 31) / 32 * 32);
+  arena.rows(n, 4 * c.streams);
+  return arena.peak() + 64 * 64;  // rounding up of the takes that are one here and two below
+}
+
+std::vector<SequenceSlice> Forward::slices(const Step& step, int layer) const {
+  std::vector<SequenceSlice> out;
+  int row = 0;
+  for (const BatchItem& item : step.items) {
+    const int rows = static_cast<int>(item.tokens.size());
+    out.push_back(item.cache->slice(layer, row, rows));
+    row += rows;
+  }
+  return out;
+}
+
+Input Forward::normed(Step& step, Rows out, ConstRows x, const float* weight, bool needs_rounded) {
+  Input input;
+  input.values = out;
+  if (needs_rounded) {
+    input.rounded = step.arena.rounded(out.rows, out.width);
+    ops_.rms_norm_round(out, input.rounded, x, weight, config_.norm_epsilon);
+  } else {
+    ops_.rms_norm(out, x, weight, config_.norm_epsilon);
+  }
+  return input;
+}
+
+/// Hyper-connection in front of a sublayer: streams -> coefficients and the sublayer's normed input.
+void Forward::begin_sublayer(Step& step, const HyperWeights& hyper, const float* norm, bool needs_rounded,
+                             Rows coefficients, Input& x) {
+  Input streams;
+  streams.values = step.streams;
+  if (is_quantised(hyper.fn)) {
+    streams.rounded = step.arena.rounded(step.rows, step.streams.width);
+    ops_.round(streams.rounded, step.streams);
+  }
+  const Rows mixes = step.arena.rows(step.rows, hyper.fn.rows);
+  ops_.matmul(mixes, hyper.fn, streams);
+  ops_.hyper_coefficients(coefficients, mixes, step.streams, hyper.scale, hyper.base, hyper_);
+  const Rows collapsed = step.arena.rows(step.rows, config_.width);
+  ops_.hyper_collapse(collapsed, step.streams, coefficients);
+  x = normed(step, collapsed, collapsed, norm, needs_rounded);
+}
+
+void Forward::attention(Step& step, int index, Rows y, const Input& x) {
+  const LayerConfig& layer = config_.layers[index];
+  const LayerWeights& w = weights_.layers[index];
+  const int n = step.rows;
+  const std::vector<SequenceSlice> slices = this->slices(step, index);
+  const bool compressed = layer.ratio != 0;
+  const ConstRows turns = compressed ? step.compressed_turns : step.turns;
+  const float* frequencies = compressed ? weights_.compressed_frequencies : weights_.frequencies;
+
+  const Rows low = step.arena.rows(n, config_.query_rank);
+  ops_.matmul(low, w.query_a, x);
+  const Input query = normed(step, low, low, w.query_norm, any_quantised({&w.query_b, &w.index_query}));
+  const Rows queries = step.arena.rows(n, config_.heads * config_.head_width);
+  ops_.matmul(queries, w.query_b, query);
+  const Rows heads = {queries.data, n * config_.heads, config_.head_width, config_.head_width};
+  ops_.rms_norm(heads, heads, nullptr, config_.norm_epsilon);
+  ops_.rotate(queries, config_.head_width, turns, false);
+
+  const Rows window_rows = step.arena.rows(n, config_.head_width);
+  ops_.matmul(window_rows, w.kv, x);
+  ops_.rms_norm(window_rows, window_rows, w.kv_norm, config_.norm_epsilon);
+  ops_.rotate(window_rows, config_.head_width, turns, false);
+  if (layout_.mode == Mode::official) ops_.round_fp8(window_rows, layout_.fp8_channels());
+  ops_.pack_window(step.staged[index].window, slices, window_rows, layout_);
+
+  const auto compress = [&](const CompressorWeights& c, int width, bool is_key, float* stage) {
+    const Rows values = step.arena.rows(n, c.values.rows), gates = step.arena.rows(n, c.gates.rows);
+    ops_.matmul(values, c.values, x);
+    ops_.matmul(gates, c.gates, x);
+    ops_.add_by_position(gates, c.positions, step.positions);
+    ops_.compress(slices, values, gates, {layer.ratio, width, is_key, c.norm, frequencies, config_.norm_epsilon}, layout_);
+    ops_.keep_pending(stage, slices, values, gates);
+  };
+  if (compressed) compress(w.compressor, config_.head_width, false, step.staged[index].pending);
+
+  Selection selection;
+  if (layer.ratio == 4) {
+    compress(w.key_compressor, config_.index_width, true, step.staged[index].key_pending);
+    const Rows index_queries = step.arena.rows(n, config_.index_heads * config_.index_width);
+    ops_.matmul(index_queries, w.index_query, query);
+    ops_.rotate(index_queries, config_.index_width, turns, false);
+    if (layout_.mode == Mode::official) ops_.hadamard_fp4(index_queries, config_.index_width);
+    const Rows head_weights = step.arena.rows(n, config_.index_heads);
+    ops_.matmul(head_weights, w.index_heads, x);
+    const double keys = static_cast<double>(config_.index_heads) * config_.index_width;
+    ops_.scale(head_weights, static_cast<float>(1.0 / std::sqrt(keys)));
+    selection = {step.arena.take<std::int32_t>(static_cast<std::size_t>(n) * config_.index_top_k),
+                 step.arena.take<std::int32_t>(static_cast<std::size_t>(n)), config_.index_top_k};
+    ops_.select_rows(selection, slices, index_queries, head_weights, layer.ratio, config_.index_top_k, layout_);
+  }
+
+  const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_width)));
+  ops_.attend(queries, queries, window_rows, slices, config_.window, layer.ratio,
+              layer.ratio == 4 ? &selection : nullptr, w.sinks, scale, layout_);
+  ops_.rotate(queries, config_.head_width, turns, true);
+
+  const auto rounded_for = [&](const Weight& weight, Rows values) {
+    Input input;
+    input.values = values;
+    if (is_quantised(weight)) {
+      input.rounded = step.arena.rounded(n, values.width);
+      ops_.round(input.rounded, values);
+    }
+    return input;
+  };
+  const Rows grouped = step.arena.rows(n, w.output_a.rows);
+  ops_.matmul_grouped(grouped, w.output_a, rounded_for(w.output_a, queries), config_.output_groups);
+  ops_.matmul(y, w.output_b, rounded_for(w.output_b, grouped));
+}
+
+void Forward::experts(Step& step, int index, Rows y, const Input& x) {
+  const LayerConfig& layer = config_.layers[index];
+  const LayerWeights& w = weights_.layers[index];
+  const int n = step.rows, slots = n * config_.experts_used;
+
+  const Rows logits = step.arena.rows(n, config_.experts);
+  ops_.matmul(logits, w.router, x);
+  const Route route = {step.arena.take<std::int32_t>(static_cast<std::size_t>(slots)), step.arena.take<float>(static_cast<std::size_t>(slots)), n,
+                       config_.experts_used};
+  ops_.route_experts(route, logits, w.router_bias, w.router_table, step.tokens, config_.route_scale);
+
+  // gate is overwritten by the middle, whose rounded form the down matrix reads.
+  const auto middle = [&](Rows gate, Rows up, const Weight& down, const float* row_weights, float limit) {
+    Input input;
+    input.values = gate;
+    if (is_quantised(down)) {
+      input.rounded = step.arena.rounded(gate.rows, gate.width);
+      ops_.swiglu_round(gate, input.rounded, gate, up, row_weights, limit);
+    } else {
+      ops_.swiglu(gate, gate, up, row_weights, limit);
+    }
+    return input;
+  };
+
+  const Rows shared = step.arena.rows(n, config_.width);
+  {
+    const std::size_t mark = step.arena.used();
+    const Rows gate = step.arena.rows(n, config_.expert_width), up = step.arena.rows(n, config_.expert_width);
+    ops_.matmul(gate, w.shared.gate, x);
+    ops_.matmul(up, w.shared.up, x);
+    ops_.matmul(shared, w.shared.down, middle(gate, up, w.shared.down, nullptr, layer.shared_clamp));
+    step.arena.reset(mark);
+  }
+  const Rows gate = step.arena.rows(slots, config_.expert_width), up = step.arena.rows(slots, config_.expert_width);
+  ops_.matmul_experts(gate, w.experts.gate, x, route, false);
+  ops_.matmul_experts(up, w.experts.up, x, route, false);
+  const Input mid = middle(gate, up, w.experts.down, route.weight, layer.clamp);
+  const Rows parts = step.arena.rows(slots, config_.width);
+  ops_.matmul_experts(parts, w.experts.down, mid, route, true);
+  ops_.combine_experts(y, parts, route, shared);
+}
+
+void Forward::run_layer(Step& step, int index) {
+  const LayerWeights& w = weights_.layers[index];
+  const std::size_t mark = step.arena.used();
+  const Rows coefficients = step.arena.rows(step.rows, hyper_.coefficients());
+  const Rows y = step.arena.rows(step.rows, config_.width);
+  const std::size_t sublayer = step.arena.used();
+  Input x;
+
+  begin_sublayer(step, w.attention_hyper, w.attention_norm,
+                 any_quantised({&w.query_a, &w.kv, &w.compressor.values, &w.compressor.gates, &w.key_compressor.values,
+                                &w.key_compressor.gates, &w.index_heads}),
+                 coefficients, x);
+  attention(step, index, y, x);
+  ops_.hyper_expand(step.streams, y, coefficients);
+  step.arena.reset(sublayer);
+
+  begin_sublayer(step, w.ffn_hyper, w.ffn_norm,
+                 any_quantised({&w.router, &w.experts.gate, &w.experts.up, &w.shared.gate, &w.shared.up}), coefficients, x);
+  experts(step, index, y, x);
+  ops_.hyper_expand(step.streams, y, coefficients);
+  step.arena.reset(mark);
+}
+
+void Forward::head(Step& step) {
+  std::vector<std::int32_t> rows;
+  int end = 0;
+  for (const BatchItem& item : step.items) {
+    end += static_cast<int>(item.tokens.size());
+    for (int i = end - item.wanted; i < end; ++i) rows.push_back(i);
+  }
+  wanted_ = static_cast<int>(rows.size());
+  if (wanted_ == 0) return;
+  const std::size_t mark = step.arena.used();
+  auto* ids = step.arena.take<std::int32_t>(rows.size());
+  ops_.upload(ids, rows.data(), rows.size() * sizeof(std::int32_t));
+  Input streams;
+  const Rows gathered = step.arena.rows(wanted_, step.streams.width);
+  ops_.gather(gathered, step.streams, ids);
+  streams.values = gathered;
+  if (is_quantised(weights_.head_hyper.fn)) {
+    streams.rounded = step.arena.rounded(wanted_, gathered.width);
+    ops_.round(streams.rounded, gathered);
+  }
+  const Rows mixes = step.arena.rows(wanted_, config_.streams), pre = step.arena.rows(wanted_, config_.streams);
+  ops_.matmul(mixes, weights_.head_hyper.fn, streams);
+  ops_.hyper_head_coefficients(pre, mixes, gathered, weights_.head_hyper.scale, weights_.head_hyper.base, hyper_);
+
+  // The rows outlive the step, because logits are computed on demand: a prompt's worth of them would not fit.
+  Arena plan;
+  plan.rows(wanted_, config_.width);
+  plan.rounded(wanted_, config_.width);
+  if (hidden_.size() < plan.used()) hidden_ = Buffer(ops_, plan.used());
+  Arena hidden(hidden_);
+  hidden_rows_ = hidden.rows(wanted_, config_.width);
+  ops_.hyper_collapse(hidden_rows_, gathered, pre);
+  if (is_quantised(weights_.head)) {
+    hidden_rounded_ = hidden.rounded(wanted_, config_.width);
+    ops_.rms_norm_round(hidden_rows_, hidden_rounded_, hidden_rows_, weights_.final_norm, config_.norm_epsilon);
+  } else {
+    ops_.rms_norm(hidden_rows_, hidden_rows_, weights_.final_norm, config_.norm_epsilon);
+  }
+  step.arena.reset(mark);
+}
+
+void Forward::logits(int first, Rows out) {
+  LOCKSTEP_CHECK(first >= 0 && first + out.rows <= wanted_);
+  Input x;
+  x.values = ConstRows(hidden_rows_).from(first, out.rows);
+  if (is_quantised(weights_.head)) x.rounded = first_rows(hidden_rounded_.from(first, out.rows), out.rows);
+  ops_.matmul(out, weights_.head, x);
+}
+
+void Forward::step(std::span<const BatchItem> items, const std::function<bool()>& cancelled) {
+  Step step;
+  step.items = items;
+  std::vector<Token> tokens;
+  std::vector<Position> positions;
+  for (const BatchItem& item : items) {
+    LOCKSTEP_CHECK(!item.tokens.empty() && item.cache->mode() == layout_.mode);
+    LOCKSTEP_CHECK(item.wanted >= 0 && item.wanted <= static_cast<int>(item.tokens.size()));
+    Position position = item.cache->length();
+    for (const Token token : item.tokens) {
+      LOCKSTEP_CHECK(token >= 0 && token < config_.vocabulary);
+      tokens.push_back(token);
+      positions.push_back(position++);
+    }
+    item.cache->reserve(static_cast<int>(item.tokens.size()));
+  }
+  step.rows = static_cast<int>(tokens.size());
+  LOCKSTEP_CHECK(step.rows > 0 && step.rows <= max_rows_);
+
+  step.arena = Arena(workspace_);
+  prepare_step(step);
+  ops_.upload(step.tokens, tokens.data(), tokens.size() * sizeof(Token));
+  ops_.upload(step.positions, positions.data(), positions.size() * sizeof(Position));
+
+  ops_.rotation_table(step.turns, step.positions, weights_.frequencies);
+  ops_.rotation_table(step.compressed_turns, step.positions, weights_.compressed_frequencies);
+  const std::size_t mark = step.arena.used();
+  const Rows embedded = step.arena.rows(step.rows, config_.width);
+  ops_.embed(embedded, weights_.embedding, step.tokens);
+  ops_.hyper_spread(step.streams, embedded);
+  step.arena.reset(mark);
+
+  for (int layer = 0; layer < static_cast<int>(config_.layers.size()); ++layer) {
+    if (cancelled && cancelled()) throw Error(Error::Kind::cancelled, "step cancelled");
+    run_layer(step, layer);
+  }
+  head(step);
+  commit(step);
+}
+
+void Forward::prepare_step(Step& step) {
+  const std::size_t n = static_cast<std::size_t>(step.rows);
+  step.tokens = step.arena.take<Token>(n);
+  step.positions = step.arena.take<Position>(n);
+  step.turns = step.arena.rows(step.rows, config_.rotary);
+  step.compressed_turns = step.arena.rows(step.rows, config_.rotary);
+  step.streams = step.arena.rows(step.rows, config_.streams * config_.width);
+
+  // Twice over the same list: once to count, once to hand out.
+  const auto lay_out = [&](Arena& arena) {
+    step.staged.clear();
+    for (const LayerConfig& layer : config_.layers) {
+      std::size_t window = 0, pending = 0;
+      for (const BatchItem& item : step.items) {
+        const int rows = static_cast<int>(item.tokens.size());
+        window += static_cast<std::size_t>(std::min(rows, item.cache->window_slots()));
+        pending += static_cast<std::size_t>(std::min(rows, SequenceCache::pending_slots(layer.ratio)));
+      }
+      Stage stage;
+      stage.window = arena.take<std::byte>(window * layout_.row_bytes());
+      const std::size_t halves = layer.ratio == 4 ? 2 : 1;
+      stage.pending = arena.take<float>(pending * 2 * halves * config_.head_width);
+      if (layer.ratio == 4) stage.key_pending = arena.take<float>(pending * 4 * config_.index_width);
+      step.staged.push_back(stage);
+    }
+  };
+  Arena plan;
+  lay_out(plan);
+  if (stage_.size() < plan.used()) stage_ = Buffer(ops_, plan.used());
+  Arena stage(stage_);
+  lay_out(stage);
+}
+
+void Forward::commit(Step& step) {
+  std::vector<Ops::Copy> copies;
+  for (std::size_t l = 0; l < step.staged.size(); ++l) {
+    Stage stage = step.staged[l];
+    const int ratio = config_.layers[l].ratio;
+    for (const BatchItem& item : step.items) {
+      const int rows = static_cast<int>(item.tokens.size());
+      item.cache->stage_copies(static_cast<int>(l), rows, stage.window, stage.pending, stage.key_pending, copies);
+      stage.window += static_cast<std::size_t>(std::min(rows, item.cache->window_slots())) * layout_.row_bytes();
+      const std::size_t kept = static_cast<std::size_t>(std::min(rows, SequenceCache::pending_slots(ratio)));
+      if (ratio != 0) stage.pending += kept * 2 * (ratio == 4 ? 2 : 1) * config_.head_width;
+      if (ratio == 4) stage.key_pending += kept * 4 * config_.index_width;
+    }
+  }
+  ops_.copy(copies);
+  ops_.synchronize();
+  for (const BatchItem& item : step.items) item.cache->commit(static_cast<int>(item.tokens.size()));
+}
+
+}  // namespace lockstep
