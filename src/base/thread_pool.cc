@@ -12,6 +12,8 @@ namespace {
 // Measured on two cores: waking a parked thread takes 30-60 us, and the serial stretches of a step are shorter than this.
 constexpr auto kSpin = std::chrono::microseconds(200);
 
+constexpr int kSpinsBeforeYield = 4096;
+
 int available_cpus() {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -63,7 +65,11 @@ void ThreadPool::run(int count, Call call, void* context) {
   }
   wake_.notify_all();
   drain(0);
-  while (pending_.load(std::memory_order_acquire) != 0) relax();
+  // The others are nearly done, unless the machine is busy with something else: then they need this CPU.
+  for (int spins = 0; pending_.load(std::memory_order_acquire) != 0; ++spins) {
+    if (spins < kSpinsBeforeYield) relax();
+    else std::this_thread::yield();
+  }
 }
 
 void ThreadPool::drain(int thread) {

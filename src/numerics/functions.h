@@ -8,15 +8,15 @@
 //
 // Largest error measured against f64 libm, over every f32 of the range (tests/numerics_exhaustive_test.cc):
 //
-//   function          range                        max ulp   not correctly rounded
-//   exp_f32           [-87.3, 88.3]                @EXP@
-//   sigmoid_f32       [-87.3, inf)                 @SIGMOID@
-//   silu_f32          [-87.3, inf)                 @SILU@
-//   log_f32           (0, inf)                     @LOG@
-//   softplus_f32      (-inf, inf)                  @SOFTPLUS@
-//   sqrt_softplus_f32 (-inf, inf)                  @SQRT@
-//   sin_cos, sin      [0, 2^20]                    @SIN@
-//   sin_cos, cos      [0, 2^20]                    @COS@
+//   function           range            max ulp   not correctly rounded
+//   exp_f32            [-87.3, 88.3]    0.91      0.47 %
+//   sigmoid_f32        [-88.3, 128]     1.65      7.7 %
+//   silu_f32           [-88.3, 128]     1.86      6.4 %
+//   log_f32            all positive     0.5       none
+//   softplus_f32       [-104, 128]      0.5       none
+//   sqrt_softplus_f32  [-87.3, 128]     0.85      4.0 %
+//   sin_cos, sin       [0, 2^20]        0.5       none
+//   sin_cos, cos       [0, 2^20]        0.5       none
 //
 // NaN in gives NaN out; which NaN is not defined.
 #pragma once
@@ -159,7 +159,8 @@ LOCKSTEP_HOST_DEVICE inline float softplus_f32(float z) {
   return static_cast<float>((z > 0.0f ? static_cast<double>(z) : 0.0) + rest);
 }
 
-/// The router's score: the f32 square root of the f32 softplus (below z = -87.3 that is a subnormal and has fewer digits).
+/// The router's score: the f32 square root of the f32 softplus (below z = -87.3 that is a subnormal and has fewer
+/// digits).
 LOCKSTEP_HOST_DEVICE inline float sqrt_softplus_f32(float z) { return sqrt_f32(softplus_f32(z)); }
 
 struct SinCos {

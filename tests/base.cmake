@@ -1,0 +1,1 @@
+lockstep_test(base_test SOURCES base_test.cc USES base)
