@@ -114,7 +114,7 @@ float dot_in_order(DType dtype, const std::byte* row, const Int8Row& act) {
   float total = 0;
   for (int begin = 0; begin < kWidth; begin += kChunk) {
     const int length = std::min(kChunk, kWidth - begin);
-    const int lanes = lanes_of(length);
+    const int lanes = block_lanes_of(length);
     float lane[kMaxLanes] = {};
     for (int u = 0; u < length / kBlock; ++u) {
       const int index = begin / kBlock + u;

@@ -16,7 +16,7 @@ inline float float_dot(const float* x, const float* y, std::int64_t width) {
   float total = 0;
   for (std::int64_t begin = 0; begin < width; begin += kChunk) {
     const int length = static_cast<int>(width - begin < kChunk ? width - begin : kChunk);
-    const int lanes = lanes_of(length);
+    const int lanes = octet_lanes_of(length);
     float partial[kMaxLanes][kOctet] = {};
     for (int k = 0; k < length; ++k) {
       float& sum = partial[k / kOctet % lanes][k % kOctet];
@@ -56,7 +56,7 @@ inline float quantised_dot(DType dtype, const std::byte* row, const std::int8_t*
   float total = 0;
   for (std::int64_t begin = 0; begin < width; begin += kChunk) {
     const int length = static_cast<int>(width - begin < kChunk ? width - begin : kChunk);
-    const int lanes = lanes_of(length);
+    const int lanes = block_lanes_of(length);
     float lane[kMaxLanes] = {};
     for (int b = 0; b < length / kBlock; ++b) {
       const std::int64_t block = begin / kBlock + b;
