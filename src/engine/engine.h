@@ -1,0 +1,70 @@
+// A loaded model on a back end: the file, its config, its weights and the forward pass, in the order they depend on each
+// other. Everything above the model works through it.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "model/cache.h"
+#include "model/config.h"
+#include "model/forward.h"
+#include "model/weights.h"
+#include "ops/ops.h"
+#include "tensor/gguf.h"
+#include "text/tokenizer.h"
+
+namespace lockstep {
+
+struct EngineOptions {
+  std::filesystem::path model;
+  Mode mode = Mode::official;
+  int max_rows = 512;  // tokens a step, at most
+  std::optional<DType> rocmfp2;  // meaning of tensor type 107; decided from the data if not given
+  std::optional<DType> meaning_of_108;
+};
+
+class Engine {
+ public:
+  /// Loads a model. `ops` is the back end; the caller chose it. `note` is told decisions worth logging.
+  /// Throws what Gguf, read_config and Weights throw.
+  Engine(const EngineOptions& options, std::unique_ptr<Ops> ops, const std::function<void(const std::string&)>& note = {});
+
+  const Gguf& file() const { return file_; }
+  const Config& config() const { return config_; }
+  const Weights& weights() const { return *weights_; }
+  Ops& ops() { return *ops_; }
+  Forward& forward() { return *forward_; }
+  Mode mode() const { return options_.mode; }
+
+  SequenceCache new_sequence() { return SequenceCache(config_, options_.mode, *ops_); }
+
+  /// The file's tokenizer, built when first asked for. Throws Error::unsupported if the file's cannot be used.
+  const Tokenizer& tokenizer();
+
+ private:
+  EngineOptions options_;
+  Gguf file_;
+  Config config_;
+  std::unique_ptr<Ops> ops_;
+  std::unique_ptr<Weights> weights_;
+  std::unique_ptr<Forward> forward_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+};
+
+/// The tokenizer's part of a file's metadata, as plain data. Throws Error::bad_file if the file has none.
+Vocabulary vocabulary_of(const Gguf& file);
+
+/// What a model needs, before it is loaded.
+struct MemoryPlan {
+  std::uint64_t weights = 0;    // of the file, mapped
+  std::uint64_t sequence = 0;   // one sequence of `context` tokens
+  std::uint64_t workspace = 0;  // a step of max_rows tokens
+  std::int64_t context = 0;
+  std::uint64_t total() const { return weights + sequence + workspace; }
+};
+MemoryPlan plan_memory(const Gguf& file, const Config& config, Mode mode, std::int64_t context, int max_rows);
+
+}  // namespace lockstep
