@@ -229,8 +229,11 @@ void write_json(const Gguf& file, const InspectOptions& options, std::ostream& o
     Json& memory = root["memory"];
     if (result.plan) {
       const InspectPlan& plan = *result.plan;
-      memory = {{"context", plan.context}, {"weights", plan.weights}, {"sequence", plan.sequence},
-                {"workspace", plan.workspace}, {"total", plan.weights + plan.sequence + plan.workspace}};
+      memory = {{"context", plan.context},
+                {"weights", plan.weights},
+                {"sequence", plan.sequence},
+                {"workspace", plan.workspace},
+                {"total", plan.weights + plan.sequence + plan.workspace}};
     } else {
       memory = {{"error", result.reason}};
     }

@@ -1,0 +1,49 @@
+// The program: finds the command, runs it, and is the one place where its errors become a message and an exit code.
+#include <fmt/core.h>
+
+#include <cstdio>
+#include <exception>
+
+#include "base/error.h"
+#include "cli/command.h"
+
+namespace {
+
+int exit_code(lockstep::Error::Kind kind) {
+  using Kind = lockstep::Error::Kind;
+  return kind == Kind::bad_argument || kind == Kind::bad_file || kind == Kind::unsupported ? 2 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Lockstep runs DeepSeek V4 Flash. The same weights and tokens give the same bytes on every path.", "lockstep");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", LOCKSTEP_VERSION);
+  lockstep::Run run;
+  lockstep::add_complete(app, run);
+  lockstep::add_chat(app, run);
+  lockstep::add_inspect(app, run);
+  lockstep::add_logits(app, run);
+  lockstep::add_check(app, run);
+  lockstep::add_bench(app, run);
+  lockstep::add_text(app, run);
+  lockstep::add_dequantize(app, run);
+  lockstep::add_synth(app, run);
+  lockstep::add_doctor(app, run);
+  try {
+    app.parse(argc, argv);
+    return run();
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  } catch (const lockstep::Error& error) {
+    fmt::print(stderr, "lockstep: {}\n", error.what());
+    return exit_code(error.kind());
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "lockstep: out of memory\n");
+    return 1;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "lockstep: {}\n", error.what());
+    return 1;
+  }
+}
