@@ -72,7 +72,7 @@ function(lockstep_hip_assembly out source)
     set(file ${CMAKE_CURRENT_BINARY_DIR}/${name}.${architecture}.s)
     add_custom_command(OUTPUT ${file}
       COMMAND ${LOCKSTEP_HIP_COMPILER} -std=c++20 -O3 -Wall -Wextra -Werror ${lockstep_hip_flags} --cuda-device-only
-              --offload-arch=${architecture} -S -I ${CMAKE_SOURCE_DIR}/src -isystem ${LOCKSTEP_HIP_INCLUDE}
+              --offload-arch=${architecture} -S -I ${CMAKE_SOURCE_DIR}/src -idirafter ${LOCKSTEP_HIP_INCLUDE}
               -MD -MF ${file}.d -o ${file} ${source}
       DEPENDS ${source} DEPFILE ${file}.d VERBATIM)
     list(APPEND files ${file})
@@ -88,8 +88,9 @@ function(lockstep_hip_program name source)
   add_custom_command(OUTPUT ${program}
     COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}
     COMMAND ${LOCKSTEP_HIP_COMPILER} -std=c++20 -O3 -Wall -Wextra -Werror ${lockstep_hip_flags} ${architectures}
-            -I ${CMAKE_SOURCE_DIR}/src -isystem ${LOCKSTEP_HIP_INCLUDE} -MD -MF ${CMAKE_CURRENT_BINARY_DIR}/${name}.d
-            -o ${program} ${source} ${LOCKSTEP_HIP_RUNTIME}
-    DEPENDS ${source} VERBATIM)
+            -I ${CMAKE_SOURCE_DIR}/src -idirafter ${LOCKSTEP_HIP_INCLUDE}
+            -MD -MF ${CMAKE_CURRENT_BINARY_DIR}/${name}.d
+            -o ${program} ${source} -Wl,${LOCKSTEP_HIP_RUNTIME}
+    DEPENDS ${source} DEPFILE ${CMAKE_CURRENT_BINARY_DIR}/${name}.d VERBATIM)
   add_custom_target(${name} ALL DEPENDS ${program})
 endfunction()

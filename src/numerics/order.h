@@ -1,7 +1,8 @@
 // THE LAW: the order of every sum.
 //
-// A reduction's order is a property of the tensor, never of the batch, the thread count, the vector width or the back end. This header holds the constants and the plain loops that define it; every kernel of every back end must give the
-// same bits as these loops. docs/numerics.md explains the choice and has the measurements behind it.
+// A reduction's order is a property of the tensor, never of the batch, the thread count, the vector width or the back
+// end. This header holds the constants that define it; every kernel of every back end must give the same bits as the
+// loops in ops/ that use them. docs/numerics.md explains the choice and has the measurements behind it.
 //
 // A row of `width` values is cut into chunks of kChunk. A chunk is dealt out to lanes in units: the 32-value block of a
 // quantised dot, the 8-value octet of a float dot. Unit u goes to lane u % lanes, in ascending order. `fold` adds the lanes

@@ -1,0 +1,46 @@
+lockstep_test(include_test SOURCES include_test.cc)
+target_link_libraries(include_test PRIVATE nlohmann_json::nlohmann_json)
+target_compile_definitions(include_test PRIVATE
+  LOCKSTEP_SOURCE_DIR="${CMAKE_SOURCE_DIR}" LOCKSTEP_COMPILE_COMMANDS="${CMAKE_BINARY_DIR}/compile_commands.json")
+
+# Device code is compiled to assembly and read; running it takes the machine (bin/functions_cuda, bin/functions_hip).
+set(device_check ${CMAKE_SOURCE_DIR}/tools/check_device_code)
+set(probe ${CMAKE_SOURCE_DIR}/tests/device_probe.cu)
+set(functions ${CMAKE_SOURCE_DIR}/bench/law/functions_gpu.cu)
+if(LOCKSTEP_CUDA OR LOCKSTEP_HIP)
+  add_custom_target(device)  # all that the tests labelled device need
+endif()
+if(LOCKSTEP_CUDA)
+  add_executable(functions_cuda ${functions})
+  target_link_libraries(functions_cuda PRIVATE lockstep_device_flags)
+  lockstep_cuda_assembly(probe_ptx ${probe})
+  lockstep_cuda_assembly(functions_ptx ${functions})
+  add_custom_target(device_assembly_cuda ALL DEPENDS ${probe_ptx} ${functions_ptx})
+  add_dependencies(device functions_cuda device_assembly_cuda)
+  add_test(NAME Law.CudaCompilerLeavesRoundingsAlone COMMAND ${device_check} --probe ${probe_ptx})
+  add_test(NAME Law.CudaCodeHasNothingForbidden COMMAND ${device_check} ${functions_ptx})
+  set_tests_properties(Law.CudaCompilerLeavesRoundingsAlone Law.CudaCodeHasNothingForbidden
+                       PROPERTIES LABELS "fast;device" TIMEOUT 60)
+  find_program(LOCKSTEP_CUOBJDUMP cuobjdump HINTS /usr/local/cuda/bin)
+  if(LOCKSTEP_CUOBJDUMP)
+    add_library(device_probe_cuda OBJECT ${probe})
+    target_link_libraries(device_probe_cuda PRIVATE lockstep_device_flags)
+    add_dependencies(device device_probe_cuda)
+    add_test(NAME Law.CudaMachineCodeLeavesRoundingsAlone
+             COMMAND ${device_check} --probe $<TARGET_OBJECTS:device_probe_cuda>)
+    add_test(NAME Law.CudaMachineCodeHasNothingForbidden COMMAND ${device_check} $<TARGET_FILE:functions_cuda>)
+    set_tests_properties(Law.CudaMachineCodeLeavesRoundingsAlone Law.CudaMachineCodeHasNothingForbidden
+                         PROPERTIES LABELS "fast;device" TIMEOUT 120)
+  endif()
+endif()
+if(LOCKSTEP_HIP)
+  lockstep_hip_program(functions_hip ${functions})
+  lockstep_hip_assembly(probe_amd ${probe})
+  lockstep_hip_assembly(functions_amd ${functions})
+  add_custom_target(device_assembly_hip ALL DEPENDS ${probe_amd} ${functions_amd})
+  add_dependencies(device functions_hip device_assembly_hip)
+  add_test(NAME Law.HipCompilerLeavesRoundingsAlone COMMAND ${device_check} --probe ${probe_amd})
+  add_test(NAME Law.HipCodeHasNothingForbidden COMMAND ${device_check} ${functions_amd})
+  set_tests_properties(Law.HipCompilerLeavesRoundingsAlone Law.HipCodeHasNothingForbidden
+                       PROPERTIES LABELS "fast;device" TIMEOUT 60)
+endif()
