@@ -1,8 +1,9 @@
 // Every level's products against the literal loops of ops/dot.h, bit for bit, for every format.
 //
-// Rows are random bytes made valid: the bytes that hold scales are replaced by sound ones, often extreme. Activations
-// include zeros, blocks of -127 and 127, and scales from the smallest (whose products vanish, sometimes to -0) to
-// large.
+// Rows are random bytes made valid: the bytes that hold scales are replaced by sound ones. Every product is made twice.
+// With ordinary data all blocks weigh alike, so that a sum in another order has other bits. With extreme data scales
+// are subnormal, huge or zero, and activations include zeros, blocks of -127 and 127, and scales from the smallest
+// (whose products vanish, sometimes to -0) to large; there a few blocks outweigh the rest and hide the order.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -34,23 +35,24 @@ struct Random {
   float unit() { return static_cast<float>(next()) * 0x1p-30f - 1.0f; }
 };
 
-void put_f16(std::vector<std::byte>& row, std::size_t at, Random& random) {
+void put_f16(std::vector<std::byte>& row, std::size_t at, bool extreme, Random& random) {
   // Subnormal, small, ordinary and large scales, of both signs.
   const std::uint16_t ordinary = static_cast<std::uint16_t>(0x2000 + random.below(0x1c00));
   const std::uint16_t choices[] = {ordinary, ordinary, ordinary, 0x0001, 0x03ff, 0x7bff, 0};
   std::uint16_t half = choices[random.below(7)];
+  if (!extreme) half = static_cast<std::uint16_t>(0x2c00 + random.below(0x400));
   if (random.below(3) == 0) half = static_cast<std::uint16_t>(half | 0x8000);
   store_as(row.data() + at, half);
 }
-void put_byte(std::vector<std::byte>& row, std::size_t at, int most, Random& random) {
+void put_byte(std::vector<std::byte>& row, std::size_t at, int most, bool extreme, Random& random) {
   const int choices[] = {random.below(most + 1), random.below(most + 1), 0, 1, most};
-  row[at] = static_cast<std::byte>(choices[random.below(5)]);
+  row[at] = static_cast<std::byte>(extreme ? choices[random.below(5)] : most / 2 + random.below(4));
 }
 
 /// Makes the scale bytes of the block that begins at `at` sound.
-void make_valid(DType dtype, std::vector<std::byte>& row, std::size_t at, Random& random) {
-  const auto f16 = [&](std::size_t offset) { put_f16(row, at + offset, random); };
-  const auto ue4m3 = [&](std::size_t offset) { put_byte(row, at + offset, 0x7e, random); };
+void make_valid(DType dtype, std::vector<std::byte>& row, std::size_t at, bool extreme, Random& random) {
+  const auto f16 = [&](std::size_t offset) { put_f16(row, at + offset, extreme, random); };
+  const auto ue4m3 = [&](std::size_t offset) { put_byte(row, at + offset, 0x7e, extreme, random); };
   switch (dtype) {
     case DType::q8_0:
     case DType::q4_0:
@@ -86,7 +88,7 @@ void make_valid(DType dtype, std::vector<std::byte>& row, std::size_t at, Random
       break;
     case DType::iq1_m: {
       std::vector<std::byte> half(2);
-      put_f16(half, 0, random);
+      put_f16(half, 0, extreme, random);
       const unsigned bits = load_as<std::uint16_t>(half.data());
       for (unsigned i = 0; i < 4; ++i) {
         const std::size_t byte = at + 49 + 2 * i;
@@ -96,13 +98,13 @@ void make_valid(DType dtype, std::vector<std::byte>& row, std::size_t at, Random
     }
     case DType::mxfp4:
     case DType::f8_e4m3_b128:
-      put_byte(row, at, 200, random);
+      put_byte(row, at, 200, extreme, random);
       if (dtype == DType::f8_e4m3_b128)
         for (std::size_t i = 1; i < 129; ++i)
           if ((row[at + i] & std::byte{0x7f}) == std::byte{0x7f}) row[at + i] = std::byte{0x80};
       break;
     case DType::nvfp4:
-      for (std::size_t i = 0; i < 4; ++i) put_byte(row, at + i, 0xfe, random);
+      for (std::size_t i = 0; i < 4; ++i) put_byte(row, at + i, extreme ? 0xfe : 0x7e, extreme, random);
       break;
     case DType::rocmfp4:
       ue4m3(16);
@@ -167,12 +169,12 @@ class GuardedBytes {
   std::size_t mapped_;
 };
 
-std::vector<std::byte> random_rows(DType dtype, int rows, int width, std::uint64_t seed) {
+std::vector<std::byte> random_rows(DType dtype, int rows, int width, bool extreme, std::uint64_t seed) {
   Random random{seed};
   std::vector<std::byte> bytes(row_bytes(dtype, width) * static_cast<std::size_t>(rows));
   for (std::byte& b : bytes) b = static_cast<std::byte>(random.below(256));
   const std::size_t block = static_cast<std::size_t>(info_of(dtype).block_bytes);
-  for (std::size_t at = 0; at < bytes.size(); at += block) make_valid(dtype, bytes, at, random);
+  for (std::size_t at = 0; at < bytes.size(); at += block) make_valid(dtype, bytes, at, extreme, random);
   return bytes;
 }
 
@@ -183,14 +185,15 @@ struct Inputs {
   std::vector<std::int16_t> half_sums;
   int rows, width, padded;
 
-  Inputs(int rows_, int width_, std::uint64_t seed) : rows(rows_), width(width_), padded((width_ + 31) / 32 * 32) {
+  Inputs(int rows_, int width_, bool extreme, std::uint64_t seed)
+      : rows(rows_), width(width_), padded((width_ + 31) / 32 * 32) {
     Random random{seed};
     values.resize(static_cast<std::size_t>(rows) * static_cast<std::size_t>(padded));
     codes.resize(values.size());
     scales.resize(values.size() / 32);
     half_sums.resize(values.size() / 16);
     for (std::size_t b = 0; b < scales.size(); ++b) {
-      const int kind = random.below(8);
+      const int kind = extreme ? random.below(8) : 7;
       const float size = kind == 0 ? 0.0f : kind == 1 ? 0x1p-117f : kind == 2 ? 0x1p20f : 1.0f;
       for (std::size_t i = 0; i < 32; ++i) {
         float& x = values[32 * b + i];
@@ -214,13 +217,17 @@ class FormatProduct : public testing::TestWithParam<DTypeInfo> {
  protected:
   /// Products of `rows` rows of `width` values with as many tokens, at every level, against the literal loops.
   void check(int rows, int width, int tokens, int begin, int end) {
+    for (const bool extreme : {false, true}) check(rows, width, tokens, begin, end, extreme);
+  }
+  void check(int rows, int width, int tokens, int begin, int end, bool extreme) {
     const DType dtype = GetParam().dtype;
     const bool quantised = info_of(dtype).quantised;
-    SCOPED_TRACE("width " + std::to_string(width) + ", " + std::to_string(tokens) + " tokens, rows " +
-                 std::to_string(begin) + " to " + std::to_string(end));
+    SCOPED_TRACE("width " + std::to_string(width) + ", " + std::to_string(tokens) + " tokens, " +
+                 (extreme ? "extreme" : "ordinary") + " data, rows " + std::to_string(begin) + " to " +
+                 std::to_string(end));
     const int planes = 2;
-    const GuardedBytes bytes(random_rows(dtype, planes * rows, width, 7u * static_cast<unsigned>(width)));
-    Inputs inputs(tokens + 2, width, 11u * static_cast<unsigned>(width) + static_cast<unsigned>(tokens));
+    const GuardedBytes bytes(random_rows(dtype, planes * rows, width, extreme, 7u * static_cast<unsigned>(width)));
+    Inputs inputs(tokens + 2, width, extreme, 11u * static_cast<unsigned>(width) + static_cast<unsigned>(tokens));
     Weight weight{dtype, width, rows, planes, bytes.data(), row_bytes(dtype, width)};
 
     std::vector<int> in_rows(static_cast<std::size_t>(tokens)), out_rows(in_rows.size());

@@ -42,11 +42,12 @@ int run_logits(const LogitsOptions& options) {
     std::filesystem::rename(part, options.out);
   };
   if (options.oracle) {
-    const Gguf file(options.model.model);
+    const Gguf file(options.model.model, gguf_options_of(options.model));
     const Config config = read_config(file);
     sequences = parse_token_lines(text, options.tokens, config.vocabulary);
+    const DType type_107 = meaning_of_107(file, rocmfp2_of(options.model), print_note).value_or(DType::rocmfp2);
     for (const std::vector<Token>& sequence : sequences) {
-      const std::vector<float> logits = oracle_logits(file, config, mode_of(options.model), sequence);
+      const std::vector<float> logits = oracle_logits(file, config, mode_of(options.model), sequence, type_107);
       out.write(reinterpret_cast<const char*>(logits.data()), static_cast<std::streamsize>(logits.size() * sizeof(float)));
     }
     finish();

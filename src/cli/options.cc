@@ -29,6 +29,8 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
   command.add_option("--rocmfp2", options.rocmfp2, "meaning of tensor type 107: auto (decided from the data), fixed, affine, s40")
       ->check(CLI::IsMember({"auto", "fixed", "affine", "s40"}))
       ->capture_default_str();
+  command.add_option("--type-108", options.type_108, "meaning of tensor type 108, which files do not tell: rocmi4, s40, affine")
+      ->check(CLI::IsMember({"rocmi4", "s40", "affine"}));
   add_back_end_options(command, options.back_end);
 }
 
@@ -39,17 +41,31 @@ std::unique_ptr<Ops> make_ops(const BackEndOptions& options) {
 
 Mode mode_of(const ModelOptions& options) { return options.mode == "plain" ? Mode::plain : Mode::official; }
 
+std::optional<DType> rocmfp2_of(const ModelOptions& options) {
+  if (options.rocmfp2 == "fixed") return DType::rocmfp2;
+  if (options.rocmfp2 == "affine") return DType::rocmfp2_affine;
+  if (options.rocmfp2 == "s40") return DType::rocmfp2_s40;
+  return std::nullopt;
+}
+
+GgufOptions gguf_options_of(const ModelOptions& options) {
+  if (options.type_108 == "rocmi4") return {DType::rocmi4};
+  if (options.type_108 == "s40") return {DType::rocmfp2_s40};
+  if (options.type_108 == "affine") return {DType::rocmfp2_affine};
+  return {};
+}
+
+void print_note(const std::string& note) { fmt::print(stderr, "{}\n", note); }
+
 std::unique_ptr<Engine> load_engine(const ModelOptions& options, int max_rows) {
   EngineOptions engine;
   engine.model = options.model;
   engine.mode = mode_of(options);
   engine.max_rows = max_rows;
-  if (options.rocmfp2 == "fixed") engine.rocmfp2 = DType::rocmfp2;
-  if (options.rocmfp2 == "affine") engine.rocmfp2 = DType::rocmfp2_affine;
-  if (options.rocmfp2 == "s40") engine.rocmfp2 = DType::rocmfp2_s40;
-  for (const std::string& note : environment_notes()) fmt::print(stderr, "{}\n", note);
-  return std::make_unique<Engine>(engine, make_ops(options.back_end),
-                                  [](const std::string& note) { fmt::print(stderr, "{}\n", note); });
+  engine.rocmfp2 = rocmfp2_of(options);
+  engine.meaning_of_108 = gguf_options_of(options).meaning_of_108;
+  for (const std::string& note : environment_notes()) print_note(note);
+  return std::make_unique<Engine>(engine, make_ops(options.back_end), print_note);
 }
 
 std::vector<std::string> environment_notes() {

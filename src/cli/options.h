@@ -22,6 +22,7 @@ struct ModelOptions {
   std::string model;
   std::string mode = "official";
   std::string rocmfp2 = "auto";
+  std::string type_108;
   BackEndOptions back_end;
 };
 
@@ -32,6 +33,10 @@ void add_model_options(CLI::App& command, ModelOptions& options);
 /// Throws Error::bad_argument naming what this machine or build lacks.
 std::unique_ptr<Ops> make_ops(const BackEndOptions& options);
 Mode mode_of(const ModelOptions& options);
+GgufOptions gguf_options_of(const ModelOptions& options);
+std::optional<DType> rocmfp2_of(const ModelOptions& options);
+/// Prints a decision worth knowing on stderr.
+void print_note(const std::string& note);
 /// Loads the model and says on stderr what decisions were made.
 std::unique_ptr<Engine> load_engine(const ModelOptions& options, int max_rows = 512);
 

@@ -15,6 +15,7 @@
 #include "ops/reference.h"
 #include "ops/row_codec.h"
 #include "ops/rows.h"
+#include "ops/weight_rows.h"
 
 namespace lockstep::cpu {
 namespace {
@@ -416,14 +417,27 @@ class CpuOps final : public ReferenceOps {
         for (int first = 0; first < tokens; first += tokens_a_part)
           parts_.push_back({p, begin, std::min(rows, begin + rows_a_part), first, std::min(tokens_a_part, tokens - first)});
     }
-    const std::size_t bytes = matmul_scratch_bytes(width);
+    const std::size_t bytes = std::max(matmul_scratch_bytes(width), sizeof(float) * static_cast<std::size_t>(width));
     pool_.parallel_for(static_cast<int>(parts_.size()), [&](int i, int thread) {
       const Part& part = parts_[i];
       const Product& product = products_[part.product];
       std::byte* scratch = scratch_[thread].bytes(bytes);
+      if (product.weight->books != nullptr) {
+        multiply_by_books(product, part, reinterpret_cast<float*>(scratch));
+        return;
+      }
       level_.matmul(*product.weight, product.plane, part.begin, part.end, product.x, product.in_rows.subspan(part.first_token, part.tokens),
                     product.out, product.out_rows.subspan(part.first_token, part.tokens), {scratch, scratch_[thread].size()});
     });
+  }
+
+  /// The MIX formats have float codebooks, so their rows are widened one at a time and multiplied as floats.
+  void multiply_by_books(const Product& product, const Part& part, float* row) const {
+    for (int r = part.begin; r < part.end; ++r) {
+      widen_row(*product.weight, product.plane, r, row);
+      for (int t = part.first_token; t < part.first_token + part.tokens; ++t)
+        product.out.row(product.out_rows[t])[r] = level_.dot(product.x.values.row(product.in_rows[t]), row, product.weight->width);
+    }
   }
 
   float inverse_rms(const float* x, int width, float epsilon) const {

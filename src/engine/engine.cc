@@ -8,7 +8,15 @@ namespace {
 
 GgufOptions gguf_options(const EngineOptions& options) { return {options.meaning_of_108}; }
 
-/// Every tensor of type 107 in a file is of one variant: it is decided by the first large one and said.
+}  // namespace
+
+Engine::Engine(const EngineOptions& options, std::unique_ptr<Ops> ops, const std::function<void(const std::string&)>& note)
+    : options_(options), file_(options.model, gguf_options(options)), config_(read_config(file_)), ops_(std::move(ops)) {
+  weights_ = std::make_unique<Weights>(file_, config_, *ops_, meaning_of_107(file_, options.rocmfp2, note));
+  forward_ = std::make_unique<Forward>(config_, *weights_, options.mode, *ops_, options.max_rows);
+}
+
+// Every tensor of type 107 in a file is of one variant, so the first one decides.
 std::optional<DType> meaning_of_107(const Gguf& file, std::optional<DType> forced, const std::function<void(const std::string&)>& note) {
   for (const GgufTensor& tensor : file.tensors()) {
     if (tensor.dtype != DType::rocmfp2) continue;
@@ -21,14 +29,6 @@ std::optional<DType> meaning_of_107(const Gguf& file, std::optional<DType> force
     return dtype_of(decision.variant);
   }
   return std::nullopt;
-}
-
-}  // namespace
-
-Engine::Engine(const EngineOptions& options, std::unique_ptr<Ops> ops, const std::function<void(const std::string&)>& note)
-    : options_(options), file_(options.model, gguf_options(options)), config_(read_config(file_)), ops_(std::move(ops)) {
-  weights_ = std::make_unique<Weights>(file_, config_, *ops_, meaning_of_107(file_, options.rocmfp2, note));
-  forward_ = std::make_unique<Forward>(config_, *weights_, options.mode, *ops_, options.max_rows);
 }
 
 Vocabulary vocabulary_of(const Gguf& file) {

@@ -57,6 +57,10 @@ class Engine {
 /// The tokenizer's part of a file's metadata, as plain data. Throws Error::bad_file if the file has none.
 Vocabulary vocabulary_of(const Gguf& file);
 
+/// Which variant the tensors of type 107 have: `forced`, or decided from the data of the first one; nothing if there are
+/// none. The decision is told to `note`. Throws Error::unsupported if the data fit no variant.
+std::optional<DType> meaning_of_107(const Gguf& file, std::optional<DType> forced, const std::function<void(const std::string&)>& note);
+
 /// What a model needs, before it is loaded.
 struct MemoryPlan {
   std::uint64_t weights = 0;    // of the file, mapped

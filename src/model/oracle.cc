@@ -93,7 +93,8 @@ struct LayerState {
 
 class Oracle {
  public:
-  Oracle(const Gguf& file, const Config& config, Mode mode) : file_(file), c_(config), mode_(mode) {
+  Oracle(const Gguf& file, const Config& config, Mode mode, DType meaning_of_107)
+      : file_(file), c_(config), mode_(mode), meaning_of_107_(meaning_of_107) {
     plain_ = rope_frequencies(c_.rope_base, c_.rotary, std::nullopt);
     yarn_ = rope_frequencies(c_.compressed_rope_base, c_.rotary,
                              YarnScaling{c_.yarn_factor, c_.yarn_original, c_.yarn_beta_fast, c_.yarn_beta_slow});
@@ -121,22 +122,28 @@ class Oracle {
  private:
   // ---- weights ----
 
+  /// One row of a tensor. The formats with side tables are not the oracle's business.
+  void widen(const GgufTensor& tensor, std::int64_t r, float* out) const {
+    if (tensor.dtype == DType::rocmfp3_mix || tensor.dtype == DType::rocmfp2_mix)
+      throw Error(Error::Kind::unsupported, "tensor " + std::string(tensor.name) + ": the oracle does not read formats with side tables");
+    const DType dtype = tensor.dtype == DType::rocmfp2 ? meaning_of_107_ : tensor.dtype;
+    dequantize_row(dtype, tensor.bytes.data() + static_cast<std::size_t>(r) * row_bytes(tensor.dtype, tensor.ne[0]), tensor.ne[0], out);
+  }
+
   /// A tensor widened to f32; kept, because a test model is small and a large one is read once a token anyway.
   const Vector& all(const std::string& name) {
     auto [at, fresh] = kept_.try_emplace(name);
     if (fresh) {
       const GgufTensor& tensor = file_.tensor(name);
-      const std::size_t bytes = row_bytes(tensor.dtype, tensor.ne[0]);
       at->second.resize(static_cast<std::size_t>(tensor.ne[0] * tensor.rows()));
-      for (std::int64_t r = 0; r < tensor.rows(); ++r)
-        dequantize_row(tensor.dtype, tensor.bytes.data() + static_cast<std::size_t>(r) * bytes, tensor.ne[0], &at->second[static_cast<std::size_t>(r * tensor.ne[0])]);
+      for (std::int64_t r = 0; r < tensor.rows(); ++r) widen(tensor, r, &at->second[static_cast<std::size_t>(r * tensor.ne[0])]);
     }
     return at->second;
   }
   Vector row_of(const std::string& name, std::int64_t r) {
     const GgufTensor& tensor = file_.tensor(name);
     Vector row(static_cast<std::size_t>(tensor.ne[0]));
-    dequantize_row(tensor.dtype, tensor.bytes.data() + static_cast<std::size_t>(r) * row_bytes(tensor.dtype, tensor.ne[0]), tensor.ne[0], row.data());
+    widen(tensor, r, row.data());
     return row;
   }
   /// Rows [first, first + count) of a matrix, times x.
@@ -383,6 +390,7 @@ class Oracle {
   const Gguf& file_;
   const Config& c_;
   Mode mode_;
+  DType meaning_of_107_;
   Vector plain_, yarn_;
   std::map<std::string, Vector> kept_;
   std::vector<LayerState> layers_;
@@ -390,8 +398,8 @@ class Oracle {
 
 }  // namespace
 
-std::vector<float> oracle_logits(const Gguf& file, const Config& config, Mode mode, std::span<const Token> tokens) {
-  Oracle oracle(file, config, mode);
+std::vector<float> oracle_logits(const Gguf& file, const Config& config, Mode mode, std::span<const Token> tokens, DType meaning_of_107) {
+  Oracle oracle(file, config, mode, meaning_of_107);
   std::vector<float> out;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     const Vector logits = oracle.next(tokens[i], static_cast<Position>(i));

@@ -14,7 +14,8 @@
 
 namespace lockstep {
 
-/// Logits after every token of one sequence, [tokens, vocabulary].
-std::vector<float> oracle_logits(const Gguf& file, const Config& config, Mode mode, std::span<const Token> tokens);
+/// Logits after every token of one sequence, [tokens, vocabulary]. `meaning_of_107` is the variant of tensor type 107.
+std::vector<float> oracle_logits(const Gguf& file, const Config& config, Mode mode, std::span<const Token> tokens,
+                                 DType meaning_of_107 = DType::rocmfp2);
 
 }  // namespace lockstep

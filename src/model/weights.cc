@@ -1,8 +1,11 @@
 #include "model/weights.h"
 
+#include <algorithm>
 #include <cstring>
+#include <filesystem>
 
 #include "base/error.h"
+#include "base/mapped_file.h"
 #include "numerics/rope.h"
 #include "tensor/dequantize.h"
 
@@ -17,16 +20,15 @@ class WeightLoader {
   Weight matrix(const std::string& name, int width, int rows, int planes = 1) {
     const GgufTensor& tensor = checked(name, width, rows, planes);
     if (tensor.dtype == DType::i32) throw bad(name, "is i32, expected a float or quantised format");
-    if (tensor.dtype == DType::rocmfp3_mix || tensor.dtype == DType::rocmfp2_mix)
-      throw Error(Error::Kind::unsupported, file_.name() + ": tensor " + name + " is " + std::string(info_of(tensor.dtype).name) +
-                                                ": formats with side tables are read by `dequantize`, not yet run");
     Weight weight;
+    if (is_mix(tensor.dtype)) weight.books = out_.mix_.find(name)->books.data();
     weight.dtype = tensor.dtype == DType::rocmfp2 ? meaning_of_107_.value_or(DType::rocmfp2) : tensor.dtype;
     weight.width = width;
     weight.rows = rows;
     weight.planes = planes;
     weight.data = tensor.bytes.data();
     weight.row_bytes = row_bytes(tensor.dtype, width);
+    check_blocks(tensor, weight.dtype);
     out_.file_bytes += tensor.bytes.size();
     return ops_.prepare(weight);
   }
@@ -53,6 +55,22 @@ class WeightLoader {
     return static_cast<const std::int32_t*>(keep(ids.data(), ids.size() * sizeof(std::int32_t)));
   }
 
+  /// Reads the side tables of a file that has tensors of the MIX formats: in its metadata, or in files beside it.
+  void read_mix_tables() {
+    std::vector<MixShape> shapes;
+    for (const GgufTensor& tensor : file_.tensors())
+      if (is_mix(tensor.dtype)) shapes.push_back({std::string(tensor.name), tensor.dtype, tensor.ne[0], tensor.ne[1], tensor.ne[2]});
+    if (shapes.empty()) return;
+    for (const MixKindInfo& info : mix_kinds()) {
+      if (file_.find(info.key) != nullptr) {
+        out_.mix_.add(info.kind, file_.bytes_of(info.key), file_.name() + ": key " + std::string(info.key));
+      } else if (const std::string beside = file_.part_name(0) + std::string(info.suffix); std::filesystem::exists(beside)) {
+        out_.mix_.add(info.kind, MappedFile(beside).bytes(), beside);
+      }
+    }
+    out_.mix_.check_covers(shapes);
+  }
+
   const void* keep(const void* from, std::size_t bytes) {
     void* memory = ops_.allocate(bytes);
     out_.owned_.emplace_back(memory, [ops = &ops_](void* m) { ops->release(m); });
@@ -61,6 +79,19 @@ class WeightLoader {
   }
 
  private:
+  static bool is_mix(DType dtype) { return dtype == DType::rocmfp3_mix || dtype == DType::rocmfp2_mix; }
+
+  /// Looks for scales that no encoder writes, in a few places of the tensor: all of it would be a read of the whole file.
+  void check_blocks(const GgufTensor& tensor, DType dtype) const {
+    constexpr std::size_t kPlaces = 4, kBlocks = 64;
+    const std::size_t block = static_cast<std::size_t>(info_of(dtype).block_bytes), blocks = tensor.bytes.size() / block;
+    for (std::size_t place = 0; place < kPlaces; ++place) {
+      const std::size_t first = blocks <= kBlocks ? 0 : place * (blocks - kBlocks) / (kPlaces - 1);
+      const auto problem = find_invalid_block(dtype, tensor.bytes.subspan(first * block, std::min(kBlocks, blocks - first) * block));
+      if (problem) throw bad(std::string(tensor.name), "has damaged data: from block " + std::to_string(first) + " on, " + *problem);
+    }
+  }
+
   Error bad(const std::string& name, const std::string& what) const {
     return Error(Error::Kind::bad_file, file_.name() + ": tensor " + name + " " + what);
   }
@@ -143,6 +174,7 @@ LayerWeights load_layer(WeightLoader& load, const Config& c, int index) {
 
 Weights::Weights(const Gguf& file, const Config& c, Ops& ops, std::optional<DType> meaning_of_107) {
   WeightLoader load(file, ops, *this, meaning_of_107);
+  load.read_mix_tables();
   embedding = load.matrix("token_embd.weight", c.width, c.vocabulary);
   head = load.matrix("output.weight", c.width, c.vocabulary);
   final_norm = load.floats("output_norm.weight", c.width);

@@ -13,6 +13,7 @@
 #include "model/config.h"
 #include "ops/ops.h"
 #include "tensor/gguf.h"
+#include "tensor/mix.h"
 
 namespace lockstep {
 
@@ -69,6 +70,7 @@ class Weights {
  private:
   friend class WeightLoader;
   std::vector<std::unique_ptr<void, std::function<void(void*)>>> owned_;
+  MixTables mix_;  // codebooks of tensors of the MIX formats; weights point into it
 };
 
 }  // namespace lockstep

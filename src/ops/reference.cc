@@ -13,7 +13,7 @@
 #include "numerics/round.h"
 #include "ops/dot.h"
 #include "ops/rows.h"
-#include "tensor/dequantize.h"
+#include "ops/weight_rows.h"
 
 namespace lockstep {
 
@@ -28,7 +28,7 @@ void ReferenceOps::upload(void* to, const void* from, std::size_t bytes) { std::
 void ReferenceOps::download(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
 
 void ReferenceOps::embed(Rows out, const Weight& embedding, const Token* tokens) {
-  for (int i = 0; i < out.rows; ++i) dequantize_row(embedding.dtype, embedding.row(0, tokens[i]), out.width, out.row(i));
+  for (int i = 0; i < out.rows; ++i) widen_row(embedding, 0, tokens[i], out.row(i));
 }
 
 void ReferenceOps::round(Rounded out, ConstRows x) {
@@ -48,11 +48,10 @@ namespace {
 
 /// Row r of plane p of w, times row i of x.
 float product(const Weight& w, std::int64_t plane, int r, const Input& x, int i, std::vector<float>& scratch) {
-  const std::byte* row = w.row(plane, r);
   if (info_of(w.dtype).quantised)
-    return quantised_dot(w.dtype, row, x.rounded.row_codes(i), x.rounded.row_scales(i), w.width);
+    return quantised_dot(w.dtype, w.row(plane, r), x.rounded.row_codes(i), x.rounded.row_scales(i), w.width);
   scratch.resize(static_cast<std::size_t>(w.width));
-  dequantize_row(w.dtype, row, w.width, scratch.data());
+  widen_row(w, plane, r, scratch.data());
   return float_dot(x.values.row(i), scratch.data(), w.width);
 }
 

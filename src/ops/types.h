@@ -10,6 +10,8 @@
 
 namespace lockstep {
 
+struct MixBooks;  // tensor/dequantize.h
+
 using Token = std::int32_t;
 using Position = std::int64_t;
 
@@ -81,6 +83,7 @@ struct Weight {
   int planes = 1;
   const std::byte* data = nullptr;
   std::size_t row_bytes = 0;
+  const MixBooks* books = nullptr;  // of the MIX formats, one a plane
 
   bool present() const { return data != nullptr; }
   const std::byte* row(std::int64_t plane, std::int64_t r) const {

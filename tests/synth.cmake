@@ -1,0 +1,1 @@
+lockstep_test(synth_test SOURCES synth_test.cc USES engine cpu)
