@@ -41,7 +41,7 @@ void expect_same(const RunResult& result, const RunResult& expected, const std::
 
 class OneAnswer : public ::testing::TestWithParam<Mode> {};
 INSTANTIATE_TEST_SUITE_P(Modes, OneAnswer, ::testing::Values(Mode::official, Mode::plain),
-                         [](const auto& info) { return info.param == Mode::official ? "official" : "plain"; });
+                         [](const auto& test) { return test.param == Mode::official ? "official" : "plain"; });
 
 TEST_P(OneAnswer, on_every_level_with_every_number_of_threads_by_every_schedule) {
   const auto sequences = mixed_lengths();
