@@ -31,7 +31,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kTypes[] = {"q2", "q4", "rocmfp2", "rocmfp4", "mxfp4", "f16"};
 
-SynthPlan plan_of(const std::string& preset, const std::string& types, int layers = 0, int experts = 0, std::uint64_t seed = 1) {
+SynthPlan plan_of(const std::string& preset, const std::string& types, int layers = 0, int experts = 0,
+                  std::uint64_t seed = 1) {
   return plan_synth({preset, types, layers, experts, seed});
 }
 
@@ -188,8 +189,9 @@ TEST(SynthPlan, BadOptionsAreRefusedByName) {
 // ---- Values ----
 
 TEST(SynthBlocks, ValuesHaveTheSizeThatWasAskedForAndMeanZero) {
-  const DType dtypes[] = {DType::f32, DType::f16, DType::bf16, DType::q8_0, DType::q2_k, DType::q4_k, DType::iq2_xxs,
-                          DType::mxfp4, DType::rocmfp2, DType::rocmfp3, DType::rocmfp4, DType::rocmfp4_fast};
+  const DType dtypes[] = {DType::f32,     DType::f16,     DType::bf16,    DType::q8_0,
+                          DType::q2_k,    DType::q4_k,    DType::iq2_xxs, DType::mxfp4,
+                          DType::rocmfp2, DType::rocmfp3, DType::rocmfp4, DType::rocmfp4_fast};
   for (const DType dtype : dtypes) {
     for (const float rms : {1.0f, 1.0f / 64, 1.0f / 90}) {
       const RandomBlocks blocks(dtype, rms, 7);
@@ -219,7 +221,8 @@ TEST(SynthBlocks, ARunDoesNotDependOnWhereAPieceBegins) {
     for (const std::size_t first : {1u, 3u, 4u, 22u}) {
       std::vector<std::byte> part(whole.size() - first * run);
       blocks.fill(static_cast<std::int64_t>(first), part);
-      EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + static_cast<std::ptrdiff_t>(first * run))) << info_of(dtype).name;
+      EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + static_cast<std::ptrdiff_t>(first * run)))
+          << info_of(dtype).name;
     }
   }
 }
@@ -231,7 +234,8 @@ TEST(SynthBlocks, TypeId107IsRecognisedAsFixed) {
   int found = 0;
   for (const SynthTensor& tensor : plan.tensors) {
     if (tensor.dtype != DType::rocmfp2) continue;
-    EXPECT_EQ(detect_rocmfp2(synth_tensor_bytes(plan, tensor), tensor.name).variant, Rocmfp2Variant::fixed) << tensor.name;
+    EXPECT_EQ(detect_rocmfp2(synth_tensor_bytes(plan, tensor), tensor.name).variant, Rocmfp2Variant::fixed)
+        << tensor.name;
     ++found;
   }
   EXPECT_EQ(found, 12);
@@ -246,7 +250,8 @@ TEST(Synth, HashTablesHoldDifferentExpertsAndUseThemAll) {
   std::set<std::int32_t> all;
   for (std::int64_t row = 0; row < table->ne[1]; ++row) {
     std::set<std::int32_t> ids;
-    for (std::int64_t i = 0; i < table->ne[0]; ++i) ids.insert(load_as<std::int32_t>(bytes.data() + 4 * (row * table->ne[0] + i)));
+    for (std::int64_t i = 0; i < table->ne[0]; ++i)
+      ids.insert(load_as<std::int32_t>(bytes.data() + 4 * (row * table->ne[0] + i)));
     ASSERT_EQ(ids.size(), static_cast<std::size_t>(table->ne[0])) << row;
     all.insert(ids.begin(), ids.end());
   }
@@ -272,11 +277,30 @@ TEST(SynthVocabulary, RealSizeHasEveryNamedTokenAtItsRealId) {
   const struct {
     Token id;
     const char* text;
-  } cases[] = {{0, "<｜begin▁of▁sentence｜>"}, {1, "<｜end▁of▁sentence｜>"}, {2, "<｜▁pad▁｜>"},  {3, "!"}, {18, "0"}, {35, "A"}, {67, "a"},
-               {191, "Ā"}, {201, "Ċ"}, {223, "Ġ"}, {128000, "<｜place▁holder▁no▁0｜>"}, {128803, "<｜User｜>"}, {128804, "<｜Assistant｜>"},
-               {128805, "<|EOT|>"}, {128821, "<think>"}, {128822, "</think>"}, {128825, "｜DSML｜"}, {128828, "<｜latest_reminder｜>"},
-               {128839, "<｜search｜>"}, {128846, "<｜end_of_query｜>"}, {128847, "<|place_holder_mm_span_0021|>"},
-               {129261, "<|place_holder_mm_span_0435|>"}, {129262, "<｜rl_image_pad｜>"}, {129279, "<｜image｜>"}};
+  } cases[] = {{0, "<｜begin▁of▁sentence｜>"},
+               {1, "<｜end▁of▁sentence｜>"},
+               {2, "<｜▁pad▁｜>"},
+               {3, "!"},
+               {18, "0"},
+               {35, "A"},
+               {67, "a"},
+               {191, "Ā"},
+               {201, "Ċ"},
+               {223, "Ġ"},
+               {128000, "<｜place▁holder▁no▁0｜>"},
+               {128803, "<｜User｜>"},
+               {128804, "<｜Assistant｜>"},
+               {128805, "<|EOT|>"},
+               {128821, "<think>"},
+               {128822, "</think>"},
+               {128825, "｜DSML｜"},
+               {128828, "<｜latest_reminder｜>"},
+               {128839, "<｜search｜>"},
+               {128846, "<｜end_of_query｜>"},
+               {128847, "<|place_holder_mm_span_0021|>"},
+               {129261, "<|place_holder_mm_span_0435|>"},
+               {129262, "<｜rl_image_pad｜>"},
+               {129279, "<｜image｜>"}};
   for (const auto& c : cases) EXPECT_EQ(v.tokens[static_cast<std::size_t>(c.id)], c.text) << c.id;
   const Tokenizer tokenizer(v);
   EXPECT_EQ(tokenizer.require_added("<｜Assistant｜>"), 128804);
@@ -328,7 +352,8 @@ TEST(Synth, BytesOfEveryTypeSetAreGoldenAndTheFileRuns) {
     const fs::path path = folder / (std::string(golden.types) + ".gguf");
     write_synth(plan_of("nano", golden.types), path);
     EXPECT_FALSE(fs::exists(path.string() + ".part"));
-    EXPECT_EQ(hash_of(contents_of(path)), golden.hash) << golden.types << std::hex << " 0x" << hash_of(contents_of(path));
+    EXPECT_EQ(hash_of(contents_of(path)), golden.hash)
+        << golden.types << std::hex << " 0x" << hash_of(contents_of(path));
 
     EngineOptions options;
     options.model = path;
@@ -338,13 +363,14 @@ TEST(Synth, BytesOfEveryTypeSetAreGoldenAndTheFileRuns) {
     for (int i = 0; i < 140; ++i) tokens.push_back((7 * i + 3) % engine.config().vocabulary);  // past a window of 128
     double squares = 0;
     std::size_t count = 0;
-    run_schedule(engine, {{tokens}}, {Schedule::Kind::chunk, 64, 0}, [&](std::size_t, Position, std::span<const float> logits) {
-      for (const float logit : logits) {
-        ASSERT_TRUE(std::isfinite(logit));
-        squares += static_cast<double>(logit) * logit;
-        ++count;
-      }
-    });
+    run_schedule(engine, {{tokens}}, {Schedule::Kind::chunk, 64, 0},
+                 [&](std::size_t, Position, std::span<const float> logits) {
+                   for (const float logit : logits) {
+                     ASSERT_TRUE(std::isfinite(logit));
+                     squares += static_cast<double>(logit) * logit;
+                     ++count;
+                   }
+                 });
     const double spread = std::sqrt(squares / static_cast<double>(count));
     EXPECT_GT(spread, 1.5) << golden.types;
     EXPECT_LT(spread, 6) << golden.types;

@@ -9,10 +9,11 @@
 namespace lockstep {
 namespace {
 
-// Measured on two cores: waking a parked thread takes 30-60 us, and the serial stretches of a step are shorter than this.
-constexpr auto kSpin = std::chrono::microseconds(200);
-
-constexpr int kSpinsBeforeYield = 4096;
+// Waking a parked thread takes 30-60 us, and the serial stretches of a step are shorter than this.
+constexpr auto kSpin = std::chrono::microseconds(100);
+// A few microseconds. After that a waiting thread offers its CPU at every look: on a machine that is busy with something
+// else, or with more threads than CPUs, whoever is waited for needs it.
+constexpr int kSpinsBeforeYield = 256;
 
 int available_cpus() {
   cpu_set_t set;
@@ -65,7 +66,6 @@ void ThreadPool::run(int count, Call call, void* context) {
   }
   wake_.notify_all();
   drain(0);
-  // The others are nearly done, unless the machine is busy with something else: then they need this CPU.
   for (int spins = 0; pending_.load(std::memory_order_acquire) != 0; ++spins) {
     if (spins < kSpinsBeforeYield) relax();
     else std::this_thread::yield();
@@ -83,10 +83,16 @@ void ThreadPool::drain(int thread) {
 void ThreadPool::work(int thread) {
   std::uint64_t seen = 0;
   for (;;) {
-    const auto begin = std::chrono::steady_clock::now();
+    int spins = 0;
+    std::chrono::steady_clock::time_point begin;
     while (generation_.load(std::memory_order_acquire) == seen) {
+      if (++spins < kSpinsBeforeYield) {
+        relax();
+        continue;
+      }
+      if (spins == kSpinsBeforeYield) begin = std::chrono::steady_clock::now();
       if (std::chrono::steady_clock::now() - begin < kSpin) {
-        for (int i = 0; i < 32; ++i) relax();
+        std::this_thread::yield();
         continue;
       }
       std::unique_lock lock(mutex_);

@@ -1,4 +1,6 @@
 // `lockstep bench`: tokens a second, and the share of the machine's read bandwidth that decoding reaches.
+#include "engine/bench.h"
+
 #include <fmt/core.h>
 
 #include <cstdio>
@@ -6,7 +8,6 @@
 
 #include "cli/command.h"
 #include "cli/options.h"
-#include "engine/bench.h"
 
 namespace lockstep {
 namespace {
@@ -23,14 +24,14 @@ void print_text(const BenchCommand& command, Engine& engine, const BenchReport& 
   fmt::print("numerics  {}\n", command.model.mode);
   fmt::print("reading   {:.2f} GB/s, a plain read of {:.2f} GB of the file\n\n", report.read_bytes_per_second / 1e9,
              static_cast<double>(report.read_bytes) / 1e9);
-  fmt::print("{:8} {:>7} {:>8} {:>10} {:>10} {:>10} {:>9} {:>9} {:>9}\n", "", "tokens", "depth", "tok/s", "min", "max", "MB/token", "GB/s",
-             "of read");
+  fmt::print("{:8} {:>7} {:>8} {:>10} {:>10} {:>10} {:>9} {:>9} {:>9}\n", "", "tokens", "depth", "tok/s", "min", "max",
+             "MB/token", "GB/s", "of read");
   for (const BenchRow& row : report.rows) {
-    fmt::print("{:8} {:>7} {:>8} {:>10.2f} {:>10.2f} {:>10.2f}", row.is_prefill ? "prefill" : "decode", row.tokens, row.depth,
-               row.mean_rate(), row.min_rate(), row.max_rate());
+    fmt::print("{:8} {:>7} {:>8} {:>10.2f} {:>10.2f} {:>10.2f}", row.is_prefill ? "prefill" : "decode", row.tokens,
+               row.depth, row.mean_rate(), row.min_rate(), row.max_rate());
     if (!row.is_prefill)
-      fmt::print(" {:>9.1f} {:>9.2f} {:>7.1f} %", static_cast<double>(row.bytes.total()) / 1e6, row.bytes_per_second() / 1e9,
-                 100 * row.bytes_per_second() / report.read_bytes_per_second);
+      fmt::print(" {:>9.1f} {:>9.2f} {:>7.1f} %", static_cast<double>(row.bytes.total()) / 1e6,
+                 row.bytes_per_second() / 1e9, 100 * row.bytes_per_second() / report.read_bytes_per_second);
     fmt::print("\n");
   }
 }
@@ -69,7 +70,8 @@ int run_bench_command(const BenchCommand& command) {
   const auto engine = load_engine(command.model);
   BenchOptions options = command.bench;
   options.threads = command.model.back_end.threads;
-  const BenchReport report = run_bench(*engine, options, [](const std::string& note) { fmt::print(stderr, "{}\n", note); });
+  const BenchReport report =
+      run_bench(*engine, options, [](const std::string& note) { fmt::print(stderr, "{}\n", note); });
   (command.json ? print_json : print_text)(command, *engine, report);
   return 0;
 }
@@ -78,12 +80,19 @@ int run_bench_command(const BenchCommand& command) {
 
 void add_bench(CLI::App& app, Run& run) {
   auto options = std::make_shared<BenchCommand>();
-  CLI::App* command = app.add_subcommand("bench", "Measure prefill and decode, and how near decode is to the memory's limit");
+  CLI::App* command =
+      app.add_subcommand("bench", "Measure prefill and decode, and how near decode is to the memory's limit");
   add_model_options(*command, options->model);
-  command->add_option("--prefill", options->bench.prefill, "prompt lengths, as in 128,512")->delimiter(',')->capture_default_str();
-  command->add_option("--decode", options->bench.decode, "tokens decoded at every depth; 0 = none")->capture_default_str();
-  command->add_option("--depth", options->bench.depths, "tokens before the decoded ones, as in 0,4096")->delimiter(',')->capture_default_str();
-  command->add_option("--repetitions", options->bench.repetitions, "measured rounds, after one that is not")->capture_default_str();
+  command->add_option("--prefill", options->bench.prefill, "prompt lengths, as in 128,512")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--decode", options->bench.decode, "tokens decoded at every depth; 0 = none")
+      ->capture_default_str();
+  command->add_option("--depth", options->bench.depths, "tokens before the decoded ones, as in 0,4096")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--repetitions", options->bench.repetitions, "measured rounds, after one that is not")
+      ->capture_default_str();
   command->add_option("--seed", options->bench.seed, "of the tokens, which are random")->capture_default_str();
   command->add_flag("--json", options->json, "the report as JSON");
   command->callback([options, &run] { run = [options] { return run_bench_command(*options); }; });

@@ -140,7 +140,7 @@ void add_check(CLI::App& app, Run& run) {
   CLI::App* command = app.add_subcommand("check", "Check that this machine gives the golden bytes on every path");
   command->add_option("MODEL", options->model, "a model whose paths are compared with each other; without one, everything that has golden hashes")
       ->check(CLI::ExistingFile);
-  command->add_option("--tokens", options->tokens, "with MODEL: tokens of each sequence, at most; 0 = 150")->check(CLI::Range(0, 150))->capture_default_str();
+  command->add_option("--tokens", options->tokens, "with MODEL: tokens of each sequence, at most; 0 = 133")->check(CLI::Range(0, 133))->capture_default_str();
   command->add_flag("--write-golden", options->write_golden, "print the hashes in the form of tests/law/golden.txt");
   command->callback([options, &run] { run = [options] { return run_check(*options); }; });
 }

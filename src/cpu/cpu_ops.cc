@@ -8,6 +8,7 @@
 #include <numeric>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "cpu/level.h"
@@ -500,14 +501,18 @@ class CpuOps final : public ReferenceOps {
 
   void score_keys(const KeyTask& task, int thread, ConstRows queries, ConstRows head_weights, const RowLayout& layout) {
     const int width = layout.key_width;
-    float* keys = reinterpret_cast<float*>(scratch_[thread].bytes(sizeof(float) * static_cast<std::size_t>(width) * (kIndexKeys + 1)));
-    float* one = keys + static_cast<std::ptrdiff_t>(width) * kIndexKeys;
+    float* keys = reinterpret_cast<float*>(scratch_[thread].bytes(sizeof(float) * static_cast<std::size_t>(width) * kIndexKeys));
     for (std::int32_t c = task.begin; c < task.end; c += kIndexKeys) {
       const int n = std::min(kIndexKeys, task.end - c);
       for (int k = 0; k < n; ++k) {
         const std::int64_t id = c + k;
-        unpack_key(one, task.slice->key_pages[id / kPageRows] + id % kPageRows * static_cast<std::int64_t>(layout.key_bytes()), layout);
-        for (int d = 0; d < width; ++d) keys[d * kIndexKeys + k] = one[d];
+        const std::byte* key = task.slice->key_pages[id / kPageRows] + id % kPageRows * static_cast<std::int64_t>(layout.key_bytes());
+        if (layout.mode == Mode::plain) {
+          for (int d = 0; d < width; ++d) keys[d * kIndexKeys + k] = load_as<float>(key + 4 * d);
+        } else {
+          const auto* codes = reinterpret_cast<const std::uint8_t*>(key);
+          kernels_.rows->unpack_fp4_column(keys + k, kIndexKeys, codes, codes + width / 2, width);
+        }
       }
       for (int k = n; k < kIndexKeys; ++k)
         for (int d = 0; d < width; ++d) keys[d * kIndexKeys + k] = 0;

@@ -110,6 +110,19 @@ void unpack_fp8(float* x, const std::uint8_t* codes, const std::uint8_t* exponen
   }
 }
 
+void unpack_fp4_column(float* x, int stride, const std::uint8_t* codes, const std::uint8_t* exponents, int width) {
+  constexpr int kBlock = 32, kCodes = 16;
+  for (int begin = 0; begin < width; begin += kBlock) {
+    const int exponent = law::e8m0_to_exponent(exponents[begin / kBlock]);
+    float value[kCodes];
+    for (int c = 0; c < kCodes; ++c) value[c] = law::fp4_value(static_cast<std::uint8_t>(c), exponent);
+    for (int d = begin; d < begin + kBlock; d += 2) {
+      x[d * stride] = value[codes[d / 2] & 15];
+      x[(d + 1) * stride] = value[codes[d / 2] >> 4];
+    }
+  }
+}
+
 void pool(float* out, const float* const* values, const float* const* gates, int count, int width) {
   constexpr int kBlock = 64;
   for (int d0 = 0; d0 < width; d0 += kBlock) {
@@ -152,7 +165,7 @@ void rotate(float* x, const float* table, int rotary, bool inverse) {
 
 namespace LOCKSTEP_CPU_LEVEL {
 const RowKernels kRowKernels = {scale_row, swiglu,       collapse,   expand, add,
-                                round_fp8, hadamard_fp4, unpack_fp8, pool,   rotate};
+                                round_fp8, hadamard_fp4, unpack_fp8, unpack_fp4_column, pool, rotate};
 }
 
 }  // namespace lockstep::cpu

@@ -24,6 +24,9 @@ struct RowKernels {
   void (*hadamard_fp4)(float* x, int width);
   /// x[i] = value of codes[i] with block exponents (e8m0, one for 64 codes).
   void (*unpack_fp8)(float* x, const std::uint8_t* codes, const std::uint8_t* exponents, int channels);
+  /// An indexer key as a column of [width, stride]: x[d * stride] = value of 4-bit code d, with block exponents (e8m0, one
+  /// for 32 codes).
+  void (*unpack_fp4_column)(float* x, int stride, const std::uint8_t* codes, const std::uint8_t* exponents, int width);
   /// Softmax-pools `count` candidates channel by channel (rows.h, pool_row): out[d] for d < width.
   void (*pool)(float* out, const float* const* values, const float* const* gates, int count, int width);
   /// Rotates a head: rows.h.

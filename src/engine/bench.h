@@ -1,8 +1,8 @@
 // How fast a loaded model runs here, and how near that is to what the memory allows.
 //
-// Decoding a token reads its share of the weights once, so its ceiling is the machine's read bandwidth; that is measured
-// in the same run, over the same file, with the same threads. Repetitions go round all measurements in turn, so that a
-// slow spell of the machine falls on all of them and shows in the spread.
+// Decoding a token reads its share of the weights once, so its ceiling is the machine's read bandwidth; that is
+// measured in the same run, over the same file, with the same threads. Repetitions go round all measurements in turn,
+// so that a slow spell of the machine falls on all of them and shows in the spread.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@
 namespace lockstep {
 
 struct BenchOptions {
-  std::vector<int> prefill = {512};   // prompt lengths, from an empty sequence
-  int decode = 32;                    // tokens, one a step, at every depth; 0: none
-  std::vector<int> depths = {0};      // tokens in the sequence before decoding
-  int repetitions = 3;                // after one that does not count
-  int threads = 0;                    // of the bandwidth measurement; 0: one for each CPU
-  std::uint64_t seed = 1;             // of the tokens
+  std::vector<int> prefill = {512};  // prompt lengths, from an empty sequence
+  int decode = 32;                   // tokens, one a step, at every depth; 0: none
+  std::vector<int> depths = {0};     // tokens in the sequence before decoding
+  int repetitions = 3;               // after one that does not count
+  int threads = 0;                   // of the bandwidth measurement; 0: one for each CPU
+  std::uint64_t seed = 1;            // of the tokens
 };
 
 /// Bytes that one decoded token reads.
@@ -54,6 +54,7 @@ struct BenchReport {
 
 /// Throws Error::bad_argument for lengths out of range, and what a step throws. `note` (may be empty) is told what is
 /// being done.
-BenchReport run_bench(Engine& engine, const BenchOptions& options, const std::function<void(const std::string&)>& note = {});
+BenchReport run_bench(Engine& engine, const BenchOptions& options,
+                      const std::function<void(const std::string&)>& note = {});
 
 }  // namespace lockstep

@@ -33,6 +33,11 @@ std::vector<std::byte> random_rows(const DTypeInfo& info, int width, int rows, s
     const std::span block(&bytes[at], block_bytes);
     do {
       for (std::size_t i = 0; i < block_bytes; ++i) block[i] = static_cast<std::byte>(random_u64(seed, draws++));
+      // Scales of 8 exponent bits would overflow the sums, and which NaN comes of that is not defined.
+      if (info.dtype == DType::mxfp4 || info.dtype == DType::f8_e4m3_b128) block[0] = std::byte{112} | (block[0] & std::byte{15});
+      if (info.dtype == DType::f8_e4m3_b128)
+        for (std::size_t i = 1; i < block_bytes; ++i)
+          if ((block[i] & std::byte{0x7f}) == std::byte{0x7f}) block[i] ^= std::byte{1};
     } while (find_invalid_block(info.dtype, block).has_value());
   }
   return bytes;
@@ -126,7 +131,7 @@ void write_law_model(const std::string& name, const std::filesystem::path& path)
 
 std::vector<std::vector<Token>> law_tokens(int vocabulary) {
   std::vector<std::vector<Token>> sequences;
-  for (const int length : {150, 5, 33}) {
+  for (const int length : {133, 5}) {
     std::vector<Token>& tokens = sequences.emplace_back();
     for (int i = 0; i < length; ++i)
       tokens.push_back(static_cast<Token>(random_u64(static_cast<std::uint64_t>(length), static_cast<std::uint64_t>(i)) % static_cast<std::uint64_t>(vocabulary)));

@@ -18,8 +18,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kPieceBytes = 1 << 20;  // made by a thread at a time
-constexpr std::size_t kPieces = 32;           // and written together
+constexpr std::size_t kPieceBytes = 1 << 20;     // made by a thread at a time
+constexpr std::size_t kPieces = 32;              // and written together
 constexpr std::uint64_t kSpareBytes = 64 << 20;  // left on the disk, and room for the header
 
 /// A tensor's own key: FNV-1a of its name, stirred with the seed.
@@ -95,7 +95,8 @@ void set_model_keys(GgufWriter& writer, const SynthPlan& plan) {
   const auto layers = static_cast<std::int64_t>(c.layers.size());
   writer.set("general.architecture", std::string_view("deepseek4"));
   writer.set("general.type", std::string_view("model"));
-  writer.set("general.name", fmt::format("synth-{}-{}-seed{}", plan.options.preset, plan.options.types, plan.options.seed));
+  writer.set("general.name",
+             fmt::format("synth-{}-{}-seed{}", plan.options.preset, plan.options.types, plan.options.seed));
   writer.set("general.quantization_version", std::uint32_t{2});
   number("block_count", layers);
   number("context_length", c.context_length);
@@ -146,7 +147,9 @@ void set_model_keys(GgufWriter& writer, const SynthPlan& plan) {
 }
 
 void set_tokenizer_keys(GgufWriter& writer, const Vocabulary& vocabulary) {
-  const auto views = [](const std::vector<std::string>& texts) { return std::vector<std::string_view>(texts.begin(), texts.end()); };
+  const auto views = [](const std::vector<std::string>& texts) {
+    return std::vector<std::string_view>(texts.begin(), texts.end());
+  };
   writer.set("tokenizer.ggml.model", vocabulary.model);
   writer.set("tokenizer.ggml.pre", vocabulary.pre);
   writer.set_array("tokenizer.ggml.tokens", views(vocabulary.tokens));
@@ -170,8 +173,8 @@ void check_room(const std::filesystem::path& out, std::uint64_t bytes) {
                                              static_cast<double>(space.available) / 1e9));
 }
 
-/// Makes the bytes of a tensor in order, a buffer at a time, on all threads, and hands each full buffer to `sink`, which
-/// lends the buffer too.
+/// Makes the bytes of a tensor in order, a buffer at a time, on all threads, and hands each full buffer to `sink`,
+/// which lends the buffer too.
 template <class Sink>
 void make_tensor(const SynthTensor& tensor, std::uint64_t seed, ThreadPool& pool, Sink&& sink) {
   const TensorSource source(tensor, seed);
@@ -185,7 +188,8 @@ void make_tensor(const SynthTensor& tensor, std::uint64_t seed, ThreadPool& pool
     const auto first_run = static_cast<std::int64_t>(done / run);
     pool.parallel_for(static_cast<int>((bytes + piece - 1) / piece), [&](int i, int) {
       const std::size_t at = static_cast<std::size_t>(i) * piece;
-      source.fill(first_run + static_cast<std::int64_t>(at / run), std::span(buffer).subspan(at, std::min(piece, bytes - at)));
+      source.fill(first_run + static_cast<std::int64_t>(at / run),
+                  std::span(buffer).subspan(at, std::min(piece, bytes - at)));
     });
     sink.take();
     done += bytes;
@@ -195,7 +199,8 @@ void make_tensor(const SynthTensor& tensor, std::uint64_t seed, ThreadPool& pool
 /// Writes one buffer while the next one is made: copying into the page cache takes as long as making the bytes.
 class WriterSink {
  public:
-  WriterSink(GgufWriter& writer, const std::filesystem::path& out, const SynthRun& run) : writer_(writer), out_(out), run_(run) {}
+  WriterSink(GgufWriter& writer, const std::filesystem::path& out, const SynthRun& run)
+      : writer_(writer), out_(out), run_(run) {}
   ~WriterSink() {
     if (writing_.valid()) writing_.wait();
   }
@@ -205,7 +210,8 @@ class WriterSink {
   std::vector<std::byte>& buffer() { return buffers_[current_]; }
   void take() {
     finish();
-    if (run_.cancelled && run_.cancelled()) throw Error(Error::Kind::cancelled, out_.string() + ": interrupted, nothing is left of it");
+    if (run_.cancelled && run_.cancelled())
+      throw Error(Error::Kind::cancelled, out_.string() + ": interrupted, nothing is left of it");
     writing_ = std::async(std::launch::async, [this, &full = buffers_[current_]] { writer_.append(full); });
     current_ = 1 - current_;
   }

@@ -3,8 +3,8 @@
 //
 // The weights are sized so that the network behaves like a trained one where it matters for a measurement or a test:
 // activations keep their size over the layers, the four streams stay different, every expert is chosen by somebody, the
-// gates of the compressors and the scores of the indexer vary, and logits have a spread of a few units. A file is a pure
-// function of (preset, types, layers, experts, seed).
+// gates of the compressors and the scores of the indexer vary, and logits have a spread of a few units. A file is a
+// pure function of (preset, types, layers, experts, seed).
 #pragma once
 
 #include <cstdint>

@@ -27,9 +27,7 @@ void put_random(std::byte* out, std::uint64_t key, std::int64_t block, std::uint
 }
 
 /// The scale of one group: between 0.7 and 1.3 of `scale`, from the low four bits.
-float varied(float scale, std::uint32_t bits) {
-  return scale * (0.7f + 0.04f * static_cast<float>(bits & 15u));
-}
+float varied(float scale, std::uint32_t bits) { return scale * (0.7f + 0.04f * static_cast<float>(bits & 15u)); }
 
 /// The UE4M3 byte below or above `scale`, at random (12 bits), so that its mean is right: the steps are as large as the
 /// scales of small weights.
@@ -37,7 +35,8 @@ std::byte ue4m3_near(float scale, std::uint32_t bits) {
   std::uint8_t below = 1;  // never 0: a block of zeros says nothing
   for (std::uint8_t step = 64; step > 0; step = static_cast<std::uint8_t>(step / 2)) {
     const int next = below + step;
-    if (next <= 0x7e && ue4m3_half_to_f32(static_cast<std::uint8_t>(next)) <= scale) below = static_cast<std::uint8_t>(next);
+    if (next <= 0x7e && ue4m3_half_to_f32(static_cast<std::uint8_t>(next)) <= scale)
+      below = static_cast<std::uint8_t>(next);
   }
   if (below == 0x7e) return std::byte{below};
   const float low = ue4m3_half_to_f32(below);
@@ -106,12 +105,13 @@ void fill_iq2_xxs(std::byte* b, std::uint64_t key, std::int64_t block, float sca
   for (std::uint32_t part = 0; part < 4; ++part) put_random(b + 2 + 16 * part, key, block, part);
 }
 
-// Two codes of ROCmFP2 from a random byte. Of 16 cases 5, 7, 3 and 1 are the levels -1, 0, 1 and 2: mean 0, and near the
-// frequencies of encoded weights, by which the three formats that share a type id are told apart.
+// Two codes of ROCmFP2 from a random byte. Of 16 cases 5, 7, 3 and 1 are the levels -1, 0, 1 and 2: mean 0, and near
+// the frequencies of encoded weights, by which the three formats that share a type id are told apart.
 constexpr std::array<std::uint8_t, 256> kTwoCodes = [] {
   std::array<std::uint8_t, 256> table{};
   const auto code = [](int nibble) { return nibble < 5 ? 0 : nibble < 12 ? 1 : nibble < 15 ? 2 : 3; };
-  for (int i = 0; i < 256; ++i) table[static_cast<std::size_t>(i)] = static_cast<std::uint8_t>(code(i & 15) | code(i >> 4) << 2);
+  for (int i = 0; i < 256; ++i)
+    table[static_cast<std::size_t>(i)] = static_cast<std::uint8_t>(code(i & 15) | code(i >> 4) << 2);
   return table;
 }();
 
@@ -127,11 +127,22 @@ bool is_float(DType dtype) { return dtype == DType::f32 || dtype == DType::f16 |
 }  // namespace
 
 RandomBlocks::RandomBlocks(DType dtype, float rms, std::uint64_t key)
-    : dtype_(dtype), key_(key), run_bytes_(static_cast<std::size_t>(info_of(dtype).block_bytes) * (is_float(dtype) ? kFloatRun : 1)) {
+    : dtype_(dtype),
+      key_(key),
+      run_bytes_(static_cast<std::size_t>(info_of(dtype).block_bytes) * (is_float(dtype) ? kFloatRun : 1)) {
   switch (dtype) {
-    case DType::f32: case DType::f16: case DType::bf16:
-    case DType::q8_0: case DType::q2_k: case DType::q4_k: case DType::iq2_xxs: case DType::mxfp4:
-    case DType::rocmfp2: case DType::rocmfp3: case DType::rocmfp4: case DType::rocmfp4_fast:
+    case DType::f32:
+    case DType::f16:
+    case DType::bf16:
+    case DType::q8_0:
+    case DType::q2_k:
+    case DType::q4_k:
+    case DType::iq2_xxs:
+    case DType::mxfp4:
+    case DType::rocmfp2:
+    case DType::rocmfp3:
+    case DType::rocmfp4:
+    case DType::rocmfp4_fast:
       break;
     default:
       throw Error(Error::Kind::unsupported, "random blocks of " + std::string(info_of(dtype).name) + ": not made");
@@ -145,7 +156,9 @@ RandomBlocks::RandomBlocks(DType dtype, float rms, std::uint64_t key)
   for (std::uint64_t i = 0; i < (1u << kTableBits) / 2; ++i) {
     const float value = rms * random_normal(key, i, kTableStream);
     for (const float x : {value, -value})
-      table_.push_back(dtype == DType::f32 ? std::bit_cast<std::uint32_t>(x) : dtype == DType::f16 ? f32_to_f16(x) : f32_to_bf16(x));
+      table_.push_back(dtype == DType::f32   ? std::bit_cast<std::uint32_t>(x)
+                       : dtype == DType::f16 ? f32_to_f16(x)
+                                             : f32_to_bf16(x));
   }
 }
 

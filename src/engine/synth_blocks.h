@@ -1,9 +1,10 @@
-// Random weights, made directly in the format of the file: random codes under scales that give the values a wanted size.
+// Random weights, made directly in the format of the file: random codes under scales that give the values a wanted
+// size.
 //
 // No quantiser runs, so a model of any size is written as fast as random bits can be made. Blocks are the bytes that an
-// encoder could have written: scales are finite, codes that no encoder uses do not occur, sub-scales vary, and the values
-// have mean 0, so that a matrix does not act on the sum of its input alone. What a block holds depends on (key, index)
-// only: threads and pieces cannot change a file.
+// encoder could have written: scales are finite, codes that no encoder uses do not occur, sub-scales vary, and the
+// values have mean 0, so that a matrix does not act on the sum of its input alone. What a block holds depends on (key,
+// index) only: threads and pieces cannot change a file.
 #pragma once
 
 #include <cstddef>

@@ -14,21 +14,26 @@ using Content = SynthTensor::Content;
 /// The formats of one family of files, by what a tensor does.
 struct TypeSet {
   std::string_view name;
-  DType gate_up, down;      // routed experts
-  DType dense;              // attention and shared expert
+  DType gate_up, down;  // routed experts
+  DType dense;          // attention and shared expert
   DType head, embedding;
-  DType small;              // router, compressors, head weights of the indexer
+  DType small;  // router, compressors, head weights of the indexer
   DType index_query;
-  DType hyper;              // fn of the hyper-connections
-  DType positions;          // ape of the compressors
+  DType hyper;      // fn of the hyper-connections
+  DType positions;  // ape of the compressors
 };
 
 constexpr TypeSet kTypeSets[] = {
-    {"q2", DType::iq2_xxs, DType::q2_k, DType::q8_0, DType::q8_0, DType::f16, DType::f16, DType::f16, DType::f16, DType::f16},
-    {"q4", DType::q4_k, DType::q4_k, DType::q8_0, DType::q8_0, DType::f16, DType::f16, DType::f16, DType::f16, DType::f16},
-    {"rocmfp2", DType::rocmfp2, DType::rocmfp3, DType::rocmfp4_fast, DType::rocmfp4_fast, DType::f16, DType::f16, DType::f16, DType::f16, DType::f32},
-    {"rocmfp4", DType::rocmfp4, DType::rocmfp4, DType::rocmfp4_fast, DType::rocmfp4_fast, DType::f16, DType::f16, DType::f16, DType::f16, DType::f32},
-    {"mxfp4", DType::mxfp4, DType::mxfp4, DType::q8_0, DType::bf16, DType::bf16, DType::bf16, DType::q8_0, DType::f32, DType::f32},
+    {"q2", DType::iq2_xxs, DType::q2_k, DType::q8_0, DType::q8_0, DType::f16, DType::f16, DType::f16, DType::f16,
+     DType::f16},
+    {"q4", DType::q4_k, DType::q4_k, DType::q8_0, DType::q8_0, DType::f16, DType::f16, DType::f16, DType::f16,
+     DType::f16},
+    {"rocmfp2", DType::rocmfp2, DType::rocmfp3, DType::rocmfp4_fast, DType::rocmfp4_fast, DType::f16, DType::f16,
+     DType::f16, DType::f16, DType::f32},
+    {"rocmfp4", DType::rocmfp4, DType::rocmfp4, DType::rocmfp4_fast, DType::rocmfp4_fast, DType::f16, DType::f16,
+     DType::f16, DType::f16, DType::f32},
+    {"mxfp4", DType::mxfp4, DType::mxfp4, DType::q8_0, DType::bf16, DType::bf16, DType::bf16, DType::q8_0, DType::f32,
+     DType::f32},
     {"f16", DType::f16, DType::f16, DType::f16, DType::f16, DType::f16, DType::f16, DType::f16, DType::f16, DType::f16},
 };
 
@@ -90,7 +95,8 @@ struct Preset {
   int layers, experts;
 };
 // Five layers are the least that hold every kind: by hash and by score with ratio 4, by hash with 0, by score with 128.
-constexpr Preset kPresets[] = {{"flash", flash_config, 43, 256}, {"slice", flash_config, 5, 16}, {"nano", nano_config, 6, 16}};
+constexpr Preset kPresets[] = {
+    {"flash", flash_config, 43, 256}, {"slice", flash_config, 5, 16}, {"nano", nano_config, 6, 16}};
 
 constexpr int kHashLayers = 3;
 constexpr int kMaxLayers = 256;
@@ -138,7 +144,8 @@ class Planner {
     matrix(blk + "attn_output_b", types_.dense, low_width, c_.width, kAttentionGain / root(low_width));
     if (l.ratio != 0) compressor(blk + "attn_compressor", l.ratio, c_.head_width, kRowSize);
     if (l.ratio == 4) {
-      matrix(blk + "indexer.attn_q_b", types_.index_query, c_.query_rank, c_.index_heads * c_.index_width, 1 / root(c_.query_rank));
+      matrix(blk + "indexer.attn_q_b", types_.index_query, c_.query_rank, c_.index_heads * c_.index_width,
+             1 / root(c_.query_rank));
       matrix(blk + "indexer.proj", types_.small, c_.width, c_.index_heads, 1 / root(c_.width));
       compressor(blk + "indexer_compressor", l.ratio, c_.index_width, 1);
     }
@@ -147,7 +154,8 @@ class Planner {
     norm(blk + "ffn_norm", c_.width, 1);
     matrix(blk + "ffn_gate_inp", types_.small, c_.width, c_.experts, kRouterSpread / root(c_.width));
     if (l.hash_routed) {
-      add(blk + "ffn_gate_tid2eid.weight", DType::i32, {c_.experts_used, c_.vocabulary}, Content::table).ids = c_.experts;
+      add(blk + "ffn_gate_tid2eid.weight", DType::i32, {c_.experts_used, c_.vocabulary}, Content::table).ids =
+          c_.experts;
     } else {
       SynthTensor& bias = add(blk + "exp_probs_b.bias", DType::f32, {c_.experts}, Content::vector);
       bias.means = {0};
@@ -158,24 +166,26 @@ class Planner {
   }
 
  private:
-  // Sizes of values, against inputs of root mean square 1. With random rows a head averages its window, so what it brings
-  // is small: keys of size 1.5 make its weights uneven, and the gain makes up for the rest. The other numbers keep what a
-  // sublayer adds at half to once the size of an embedding, so that the streams grow like the root of the depth.
-  static constexpr float kLogitSpread = 3;      // deviation of the logits
-  static constexpr float kMixSpread = 2.5f;     // of a hyper-connection's mixes, before their scale
-  static constexpr float kRowSize = 1.5f;       // of keys, which are values too
+  // Sizes of values, against inputs of root mean square 1. With random rows a head averages its window, so what it
+  // brings is small: keys of size 1.5 make its weights uneven, and the gain makes up for the rest. The other numbers
+  // keep what a sublayer adds at half to once the size of an embedding, so that the streams grow like the root of the
+  // depth.
+  static constexpr float kLogitSpread = 3;   // deviation of the logits
+  static constexpr float kMixSpread = 2.5f;  // of a hyper-connection's mixes, before their scale
+  static constexpr float kRowSize = 1.5f;    // of keys, which are values too
   static constexpr float kAttentionGain = 1.5f;
   static constexpr float kRouterSpread = 1.5f;
-  static constexpr float kGateSpread = 1.5f;    // in the bent part of the SwiGLU
+  static constexpr float kGateSpread = 1.5f;  // in the bent part of the SwiGLU
   static constexpr float kDownGain = 0.6f;
-  static constexpr float kPoolSpread = 1.5f;    // of the gates that pool a window's tokens
+  static constexpr float kPoolSpread = 1.5f;  // of the gates that pool a window's tokens
 
   static float root(int n) { return std::sqrt(static_cast<float>(n)); }
 
   SynthTensor& add(std::string name, DType dtype, std::vector<std::int64_t> ne, Content content) {
     const int block = info_of(dtype).block_values;
     if (ne[0] % block != 0)
-      throw Error(Error::Kind::bad_argument, fmt::format("tensor {}: rows of {} values, {} needs a multiple of {}", name, ne[0], info_of(dtype).name, block));
+      throw Error(Error::Kind::bad_argument, fmt::format("tensor {}: rows of {} values, {} needs a multiple of {}",
+                                                         name, ne[0], info_of(dtype).name, block));
     SynthTensor& tensor = out_.emplace_back();
     tensor.name = std::move(name);
     tensor.dtype = dtype;
@@ -258,8 +268,8 @@ SynthPlan plan_synth(const SynthOptions& options) {
   if (layers < 1 || layers > kMaxLayers)
     throw Error(Error::Kind::bad_argument, fmt::format("--layers {}: expected 1 to {}", options.layers, kMaxLayers));
   if (c.experts < c.experts_used || c.experts > kMaxExperts)
-    throw Error(Error::Kind::bad_argument,
-                fmt::format("--experts {}: expected {} (a token's experts) to {}", options.experts, c.experts_used, kMaxExperts));
+    throw Error(Error::Kind::bad_argument, fmt::format("--experts {}: expected {} (a token's experts) to {}",
+                                                       options.experts, c.experts_used, kMaxExperts));
   plan.hash_layers = std::min(kHashLayers, layers);
   for (int l = 0; l < layers; ++l) {
     LayerConfig& layer = c.layers.emplace_back();

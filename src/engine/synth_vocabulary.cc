@@ -15,22 +15,64 @@ constexpr int kRealAdded = 128000;  // the first added token but BOS, EOS and pa
 constexpr int kByteTokens = 256;
 
 // Ids 128800 to 128846.
-constexpr std::array<std::string_view, 47> kNamed = {
-    "<｜fim▁hole｜>", "<｜fim▁begin｜>", "<｜fim▁end｜>", "<｜User｜>", "<｜Assistant｜>", "<|EOT|>",
-    "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>",
-    "<｜tool▁outputs▁begin｜>", "<｜tool▁outputs▁end｜>", "<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>",
-    "<｜tool▁sep｜>", "<｜begin▁of▁repo▁name｜>", "<｜end▁of▁repo▁name｜>", "<｜begin▁of▁file▁name｜>",
-    "<｜end▁of▁file▁name｜>", "<｜begin▁of▁file｜>", "<｜end▁of▁file｜>", "<think>", "</think>",
-    "<｜place▁holder▁for▁copy｜>", "<｜place▁holder▁for▁pointer▁replace｜>", "｜DSML｜", "<｜begin▁sys｜>", "<｜end▁sys｜>",
-    "<｜latest_reminder｜>", "<｜action｜>", "<｜query｜>", "<｜authority｜>", "<｜domain｜>", "<｜task｜>", "<｜political｜>",
-    "<｜entity｜>", "<｜title｜>", "<｜safety｜>", "<｜answer｜>", "<｜search｜>", "<dsml:", "</dsml:", "<｜search▁begin｜>",
-    "<｜search▁end｜>", "<｜extracted_url｜>", "<｜read_url｜>", "<｜end_of_query｜>"};
+constexpr std::array<std::string_view, 47> kNamed = {"<｜fim▁hole｜>",
+                                                     "<｜fim▁begin｜>",
+                                                     "<｜fim▁end｜>",
+                                                     "<｜User｜>",
+                                                     "<｜Assistant｜>",
+                                                     "<|EOT|>",
+                                                     "<｜tool▁calls▁begin｜>",
+                                                     "<｜tool▁calls▁end｜>",
+                                                     "<｜tool▁call▁begin｜>",
+                                                     "<｜tool▁call▁end｜>",
+                                                     "<｜tool▁outputs▁begin｜>",
+                                                     "<｜tool▁outputs▁end｜>",
+                                                     "<｜tool▁output▁begin｜>",
+                                                     "<｜tool▁output▁end｜>",
+                                                     "<｜tool▁sep｜>",
+                                                     "<｜begin▁of▁repo▁name｜>",
+                                                     "<｜end▁of▁repo▁name｜>",
+                                                     "<｜begin▁of▁file▁name｜>",
+                                                     "<｜end▁of▁file▁name｜>",
+                                                     "<｜begin▁of▁file｜>",
+                                                     "<｜end▁of▁file｜>",
+                                                     "<think>",
+                                                     "</think>",
+                                                     "<｜place▁holder▁for▁copy｜>",
+                                                     "<｜place▁holder▁for▁pointer▁replace｜>",
+                                                     "｜DSML｜",
+                                                     "<｜begin▁sys｜>",
+                                                     "<｜end▁sys｜>",
+                                                     "<｜latest_reminder｜>",
+                                                     "<｜action｜>",
+                                                     "<｜query｜>",
+                                                     "<｜authority｜>",
+                                                     "<｜domain｜>",
+                                                     "<｜task｜>",
+                                                     "<｜political｜>",
+                                                     "<｜entity｜>",
+                                                     "<｜title｜>",
+                                                     "<｜safety｜>",
+                                                     "<｜answer｜>",
+                                                     "<｜search｜>",
+                                                     "<dsml:",
+                                                     "</dsml:",
+                                                     "<｜search▁begin｜>",
+                                                     "<｜search▁end｜>",
+                                                     "<｜extracted_url｜>",
+                                                     "<｜read_url｜>",
+                                                     "<｜end_of_query｜>"};
 
 // Ids 129262 to 129279.
-constexpr std::array<std::string_view, 18> kImages = {
-    "<｜rl_image_pad｜>", "<｜rl_image_start｜>", "<｜image2｜>", "<｜/table>｜", "<｜table｜>", "<｜/td｜>", "<｜td｜>", "<｜/tr｜>",
-    "<｜tr｜>", "<｜/polygon｜>", "<｜polygon｜>", "<｜/point｜>", "<｜point｜>", "<｜/box｜>", "<｜box｜>", "<｜/ref｜>", "<｜ref｜>",
-    "<｜image｜>"};
+constexpr std::array<std::string_view, 18> kImages = {"<｜rl_image_pad｜>", "<｜rl_image_start｜>",
+                                                      "<｜image2｜>",       "<｜/table>｜",
+                                                      "<｜table｜>",        "<｜/td｜>",
+                                                      "<｜td｜>",           "<｜/tr｜>",
+                                                      "<｜tr｜>",           "<｜/polygon｜>",
+                                                      "<｜polygon｜>",      "<｜/point｜>",
+                                                      "<｜point｜>",        "<｜/box｜>",
+                                                      "<｜box｜>",          "<｜/ref｜>",
+                                                      "<｜ref｜>",          "<｜image｜>"};
 
 std::string utf8_of(int code_point) {  // below U+0800
   if (code_point < 0x80) return {static_cast<char>(code_point)};
@@ -68,8 +110,8 @@ class Builder {
     range(256, 256 + 67);
   }
 
-  /// One token a merge, up to id `limit`: pairs of a space or letter and a letter, then triples, then pairs of pairs, the
-  /// commonest letters first. All texts differ, because they are different strings of letters.
+  /// One token a merge, up to id `limit`: pairs of a space or letter and a letter, then triples, then pairs of pairs,
+  /// the commonest letters first. All texts differ, because they are different strings of letters.
   void add_merges(std::size_t limit) {
     constexpr std::string_view kLetters = "etaoinshrdlucmfwypvbgkjqxz";
     std::vector<std::string> pairs;
@@ -111,7 +153,8 @@ class Builder {
 Vocabulary synth_vocabulary(int size) {
   const int least = 3 + kByteTokens + static_cast<int>(kNamed.size());
   if (size < least || (size > kRealAdded && size != kRealSize))
-    throw Error(Error::Kind::bad_argument, fmt::format("vocabulary of {} tokens: expected {} to {}, or {}", size, least, kRealAdded, kRealSize));
+    throw Error(Error::Kind::bad_argument,
+                fmt::format("vocabulary of {} tokens: expected {} to {}, or {}", size, least, kRealAdded, kRealSize));
   Builder builder(size);
   builder.v.pre = "joyai-llm";
   builder.add_special(kBosText);
