@@ -110,12 +110,13 @@ TEST_P(OneAnswer, at_every_length_and_for_every_split_of_a_prompt_of_300) {
 }
 
 /// nano-a with the selection of the real model: 512 rows, so that the first choice falls at position 2051.
-std::filesystem::path nano_with_top_512() {
-  const auto path = std::filesystem::path(::testing::TempDir()) / "nano-top512.gguf";
+std::filesystem::path nano_with_top_512(Mode mode) {
+  const auto path = std::filesystem::path(::testing::TempDir()) /
+                    (mode == Mode::official ? "lockstep-top512-official.gguf" : "lockstep-top512-plain.gguf");
   const Gguf file(kNano);
   GgufWriter writer(path, {});
-  writer.set("deepseek4.attention.indexer.top_k", std::uint32_t{512});
   writer.set_all(file);
+  writer.set("deepseek4.attention.indexer.top_k", std::uint32_t{512});
   for (const GgufTensor& tensor : file.tensors())
     writer.add_tensor(tensor.name, tensor.dtype, std::span(tensor.ne).first(static_cast<std::size_t>(tensor.dims)));
   writer.begin();
@@ -125,7 +126,7 @@ std::filesystem::path nano_with_top_512() {
 }
 
 TEST_P(OneAnswer, at_every_length_from_2040_to_2060_where_the_indexer_begins_to_select) {
-  const auto path = nano_with_top_512();
+  const auto path = nano_with_top_512(GetParam());
   const auto engine = make_engine(path, GetParam(), "auto", 2);
   ASSERT_EQ(engine->config().index_top_k, 512);
   const std::vector<Token> tokens = random_tokens(5, 2060);

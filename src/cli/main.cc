@@ -31,6 +31,11 @@ int main(int argc, char** argv) {
   lockstep::add_dequantize(app, run);
   lockstep::add_synth(app, run);
   lockstep::add_doctor(app, run);
+  const auto is_named = [&](CLI::App* command) { return command->check_name(argv[1]); };
+  if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(is_named).empty()) {
+    fmt::print(stderr, "lockstep: no command \"{}\"; lockstep --help lists them\n", argv[1]);
+    return 2;
+  }
   try {
     app.parse(argc, argv);
     return run();
