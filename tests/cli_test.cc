@@ -92,7 +92,7 @@ TEST(Cli, RefusesWrongUseWithACodeAndAMessage) {
   const std::string none = (folder / "none").string();
   const RefusedCase cases[] = {
       {"no command", {}, "", 2, "subcommand"},
-      {"unknown command", {"answer"}, "", 2, "subcommand"},
+      {"unknown command", {"answer"}, "", 2, "no command \"answer\""},
       {"unknown option", {"complete", kNano, "-p", "a", "--wrong"}, "", 2, "--wrong"},
       {"no model", {"complete", "-p", "a"}, "", 2, "MODEL is required"},
       {"missing file", {"complete", none, "-p", "a"}, "", 1, none},
