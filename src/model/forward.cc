@@ -15,8 +15,6 @@ bool any_quantised(std::initializer_list<const Weight*> weights) {
   return std::any_of(weights.begin(), weights.end(), [](const Weight* w) { return is_quantised(*w); });
 }
 
-Rounded first_rows(const Rounded& r, int n) { return r.codes == nullptr ? r : r.from(0, n); }
-
 }  // namespace
 
 /// What a step carries from layer to layer. Pointers lie in the workspace.
@@ -303,7 +301,7 @@ void Forward::logits(int first, Rows out) {
   LOCKSTEP_CHECK(first >= 0 && first + out.rows <= wanted_);
   Input x;
   x.values = ConstRows(hidden_rows_).from(first, out.rows);
-  if (is_quantised(weights_.head)) x.rounded = first_rows(hidden_rounded_.from(first, out.rows), out.rows);
+  if (is_quantised(weights_.head)) x.rounded = hidden_rounded_.from(first, out.rows);
   ops_.matmul(out, weights_.head, x);
 }
 
