@@ -36,7 +36,8 @@ TEST(ThreadPool, runs_every_item_once_with_any_number_of_threads) {
 TEST(ThreadPool, survives_many_short_loops) {
   ThreadPool pool(3);
   std::vector<int> sums(16, 0);
-  for (int round = 0; round < 20000; ++round) pool.parallel_for(16, [&](int i, int) { sums[static_cast<std::size_t>(i)] += i; });
+  for (int round = 0; round < 20000; ++round)
+    pool.parallel_for(16, [&](int i, int) { sums[static_cast<std::size_t>(i)] += i; });
   for (int i = 0; i < 16; ++i) EXPECT_EQ(sums[static_cast<std::size_t>(i)], 20000 * i);
 }
 

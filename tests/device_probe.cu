@@ -1,5 +1,5 @@
-// Small kernels whose machine code is read, not run: tools/check_device_code looks for what a compiler must not have done
-// to them. Compiled for CUDA and HIP with the flags of every device program. Kernel names carry the rule.
+// Small kernels whose machine code is read, not run: tools/check_device_code looks for what a compiler must not have
+// done to them. Compiled for CUDA and HIP with the flags of every device program. Kernel names carry the rule.
 #include "numerics/functions.h"
 
 #if defined(__HIP__)

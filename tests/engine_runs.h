@@ -22,8 +22,8 @@ inline std::string read_text(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
-inline std::unique_ptr<Engine> make_engine(const std::filesystem::path& model, Mode mode, const std::string& level, int threads,
-                                           int max_rows = 512) {
+inline std::unique_ptr<Engine> make_engine(const std::filesystem::path& model, Mode mode, const std::string& level,
+                                           int threads, int max_rows = 512) {
   EngineOptions options;
   options.model = model;
   options.mode = mode;
@@ -33,7 +33,7 @@ inline std::unique_ptr<Engine> make_engine(const std::filesystem::path& model, M
 
 /// What a run leaves behind: everything that must not depend on how it was run.
 struct RunResult {
-  std::vector<std::vector<float>> logits;            // by sequence, [tokens, vocabulary]
+  std::vector<std::vector<float>> logits;           // by sequence, [tokens, vocabulary]
   std::vector<std::vector<std::byte>> cache_bytes;  // by sequence
 };
 
@@ -41,9 +41,10 @@ inline RunResult run(Engine& engine, const std::vector<std::vector<Token>>& sequ
   RunResult result;
   const std::size_t vocabulary = static_cast<std::size_t>(engine.config().vocabulary);
   for (const auto& sequence : sequences) result.logits.emplace_back(sequence.size() * vocabulary);
-  const std::vector<SequenceCache> caches =
-      run_schedule(engine, sequences, parse_schedule(schedule), [&](std::size_t s, Position position, std::span<const float> row) {
-        std::copy(row.begin(), row.end(), result.logits[s].begin() + position * static_cast<std::ptrdiff_t>(vocabulary));
+  const std::vector<SequenceCache> caches = run_schedule(
+      engine, sequences, parse_schedule(schedule), [&](std::size_t s, Position position, std::span<const float> row) {
+        std::copy(row.begin(), row.end(),
+                  result.logits[s].begin() + position * static_cast<std::ptrdiff_t>(vocabulary));
       });
   for (const SequenceCache& cache : caches) result.cache_bytes.push_back(cache.contents());
   return result;

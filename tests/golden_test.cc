@@ -1,6 +1,6 @@
-// The engine against independent implementations: nano-a's golden logits (tests/data/golden), in both modes, and against
-// the oracle. Tolerances exist here and nowhere else; they are those that the golden data were published with, with the
-// measured float32 noise of other engines beside them.
+// The engine against independent implementations: nano-a's golden logits (tests/data/golden), in both modes, and
+// against the oracle. Tolerances exist here and nowhere else; they are those that the golden data were published with,
+// with the measured float32 noise of other engines beside them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -63,13 +63,14 @@ Difference compare(const std::vector<float>& logits, const Golden& golden, int s
     float second = -INFINITY;
     for (std::size_t v = 0; v < vocabulary; ++v)
       if (static_cast<std::ptrdiff_t>(v) != best) second = std::max(second, theirs[v]);
-    if (theirs[best] - second > 2 * tolerance && std::max_element(ours, ours + vocabulary) - ours != best) ++difference.argmax_differs;
+    if (theirs[best] - second > 2 * tolerance && std::max_element(ours, ours + vocabulary) - ours != best)
+      ++difference.argmax_differs;
   }
   return difference;
 }
 
-// Plain mode: < 3e-4 up to 300 tokens, < 2.5e-3 up to 1500, mean < 1e-4. Measured there: 1.5e-4 and 9e-4 (float32 rotary
-// angles alone account for it).
+// Plain mode: < 3e-4 up to 300 tokens, < 2.5e-3 up to 1500, mean < 1e-4. Measured there: 1.5e-4 and 9e-4 (float32
+// rotary angles alone account for it).
 TEST(Golden, plain_mode_meets_the_float64_logits_of_nano_a) {
   const Golden golden("nano-a");
   const auto tokens = golden_tokens("nano-a");
@@ -85,8 +86,8 @@ TEST(Golden, plain_mode_meets_the_float64_logits_of_nano_a) {
   }
 }
 
-// Official mode: sequences 0, 1, 9 to 17 below 2e-4 with every argmax equal, 2 to 8 below 3e-4. Measured there: 3.8e-5 and
-// 5.7e-5.
+// Official mode: sequences 0, 1, 9 to 17 below 2e-4 with every argmax equal, 2 to 8 below 3e-4. Measured there: 3.8e-5
+// and 5.7e-5.
 TEST(Golden, official_mode_meets_the_float64_logits_of_nano_a) {
   const Golden golden("nano-a.official");
   const auto tokens = golden_tokens("nano-a.official");
@@ -101,8 +102,9 @@ TEST(Golden, official_mode_meets_the_float64_logits_of_nano_a) {
   }
 }
 
-// The oracle is separate code in float64: it must meet the float64 data closer than any float32 engine does. What is left
-// is the f32 rounding of activations between operations (and, in plain mode, the golden data's float64 rotary angles).
+// The oracle is separate code in float64: it must meet the float64 data closer than any float32 engine does. What is
+// left is the f32 rounding of activations between operations (and, in plain mode, the golden data's float64 rotary
+// angles).
 TEST(Golden, the_oracle_meets_the_float64_logits_of_nano_a) {
   const Gguf file(data("golden/nano-a.gguf"));
   const Config config = read_config(file);

@@ -39,11 +39,21 @@ const std::map<std::string, std::set<std::string>> kBelow = {
 };
 
 // Each of them lets a compiler add in another order, drop a rounding, or call a vendor's approximation.
-const char* const kBannedFlags[] = {"-ffast-math",     "-Ofast",           "-funsafe-math-optimizations",
-                                    "-fassociative-math", "-freciprocal-math", "-ffp-contract=fast",
-                                    "-ffp-contract=on", "-ffinite-math-only", "-fno-signed-zeros",
-                                    "use_fast_math",   "--fmad=true",      "-ftz=true",
-                                    "-prec-div=false", "-prec-sqrt=false", "-fgpu-approx-transcendentals",
+const char* const kBannedFlags[] = {"-ffast-math",
+                                    "-Ofast",
+                                    "-funsafe-math-optimizations",
+                                    "-fassociative-math",
+                                    "-freciprocal-math",
+                                    "-ffp-contract=fast",
+                                    "-ffp-contract=on",
+                                    "-ffinite-math-only",
+                                    "-fno-signed-zeros",
+                                    "use_fast_math",
+                                    "--fmad=true",
+                                    "-ftz=true",
+                                    "-prec-div=false",
+                                    "-prec-sqrt=false",
+                                    "-fgpu-approx-transcendentals",
                                     "-fgpu-flush-denormals-to-zero"};
 
 std::string read_text(const fs::path& path) {
@@ -133,7 +143,10 @@ std::string joined(const Strings& lines) {
 
 TEST(House, EachRuleFindsWhatItForbids) {
   const std::string many(kMostLines + 1, '\n');
-  const struct { const char* name; std::string path, text, found; } kCases[] = {
+  const struct {
+    const char* name;
+    std::string path, text, found;
+  } kCases[] = {
       {"a module includes itself", "src/ops/a.cc", "#include \"ops/ops.h\"\n", ""},
       {"a module includes one below", "src/model/a.cc", "#include \"ops/ops.h\"\n", ""},
       {"system headers are not looked at", "src/base/a.cc", "#include <model/x.h>\n", ""},
@@ -141,10 +154,12 @@ TEST(House, EachRuleFindsWhatItForbids) {
        "src/base/a.h:1: base must not include numerics/order.h"},
       {"model names no back end", "src/model/a.cc", "\n#include \"cpu/level.h\"\n",
        "src/model/a.cc:2: model must not include cpu/level.h"},
-      {"nor the GPU", "src/model/a.cc", "#include \"gpu/ops.h\"\n", "src/model/a.cc:1: model must not include gpu/ops.h"},
+      {"nor the GPU", "src/model/a.cc", "#include \"gpu/ops.h\"\n",
+       "src/model/a.cc:1: model must not include gpu/ops.h"},
       {"back ends do not know the model", "src/cpu/a.cc", "#include \"model/config.h\"\n",
        "src/cpu/a.cc:1: cpu must not include model/config.h"},
-      {"nor each other", "src/gpu/a.cc", "#include \"cpu/level.h\"\n", "src/gpu/a.cc:1: gpu must not include cpu/level.h"},
+      {"nor each other", "src/gpu/a.cc", "#include \"cpu/level.h\"\n",
+       "src/gpu/a.cc:1: gpu must not include cpu/level.h"},
       {"text knows base only", "src/text/a.cc", "#include \"tensor/gguf.h\"\n",
        "src/text/a.cc:1: text must not include tensor/gguf.h"},
       {"an indented include counts", "src/base/a.cc", "  #  include \"text/bpe.h\"\n",
@@ -158,11 +173,13 @@ TEST(House, EachRuleFindsWhatItForbids) {
       {"the environment is closed", "src/engine/a.cc", "std::getenv(\"X\");\n",
        "src/engine/a.cc: reads the environment, which only src/cli/options.cc may"},
       {"but for the options", "src/cli/options.cc", "std::getenv(\"X\");\n", ""},
-      {"fast math is not asked for", "src/cpu/CMakeLists.txt", "-Ofast", "src/cpu/CMakeLists.txt: uses the banned flag -Ofast"},
+      {"fast math is not asked for", "src/cpu/CMakeLists.txt", "-Ofast",
+       "src/cpu/CMakeLists.txt: uses the banned flag -Ofast"},
       {"saying no to it is fine", "cmake/a.cmake", "-fno-fast-math -ffp-contract=off", ""},
       {"files end", "tests/a_test.cc", many, "tests/a_test.cc: longer than 800 lines"},
   };
-  for (const auto& c : kCases) EXPECT_EQ(joined(violations(c.path, c.text)), c.found.empty() ? "" : c.found + "\n") << c.name;
+  for (const auto& c : kCases)
+    EXPECT_EQ(joined(violations(c.path, c.text)), c.found.empty() ? "" : c.found + "\n") << c.name;
 }
 
 TEST(House, TheTreeKeepsTheRules) {

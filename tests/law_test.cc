@@ -1,5 +1,5 @@
-// The golden hashes of the law: this machine must meet tests/law/golden.txt on every level, and a sum with two additions
-// swapped must not.
+// The golden hashes of the law: this machine must meet tests/law/golden.txt on every level, and a sum with two
+// additions swapped must not.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -32,9 +32,8 @@ TEST(Law, every_format_meets_its_golden_hash_on_every_level) {
 }
 
 class LawModel : public ::testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Types, LawModel, ::testing::ValuesIn(law_models()), [](const auto& test) {
-  return test.param.substr(test.param.find('-') + 1);
-});
+INSTANTIATE_TEST_SUITE_P(Types, LawModel, ::testing::ValuesIn(law_models()),
+                         [](const auto& test) { return test.param.substr(test.param.find('-') + 1); });
 
 TEST_P(LawModel, meets_its_golden_hash_on_every_level_with_every_number_of_threads_by_every_schedule) {
   const auto path = std::filesystem::path(::testing::TempDir()) / ("lockstep-law-" + GetParam() + ".gguf");
@@ -48,7 +47,8 @@ TEST_P(LawModel, meets_its_golden_hash_on_every_level_with_every_number_of_threa
         const auto sequences = law_tokens(engine->config().vocabulary);
         for (const char* schedule : {"chunk:64", "tokenwise", "chunk:3", "chunk:129", "mixed:1", "mixed:2"}) {
           const LawLine line{name, model_hash(*engine, sequences, parse_schedule(schedule))};
-          expect_golden({&line, 1}, std::string(level->name) + ", " + std::to_string(threads) + " threads, " + schedule);
+          expect_golden({&line, 1},
+                        std::string(level->name) + ", " + std::to_string(threads) + " threads, " + schedule);
           if (is_scalar) break;
         }
       }
@@ -73,22 +73,22 @@ std::uint64_t hash_of_folds(const AddLanes& add_lanes) {
 TEST(Law, one_swapped_addition_changes_the_hash) {
   const std::uint64_t right = hash_of_folds([](const float* lane) { return fold(lane, kMaxLanes); });
   EXPECT_EQ(right, hash_of_folds([](const float* lane) {
-    float copy[kMaxLanes];
-    std::memcpy(copy, lane, sizeof copy);
-    return fold(copy, kMaxLanes);
-  }));
+              float copy[kMaxLanes];
+              std::memcpy(copy, lane, sizeof copy);
+              return fold(copy, kMaxLanes);
+            }));
   EXPECT_NE(right, hash_of_folds([](const float* lane) {  // the last two columns change places
-    float swapped[kMaxLanes];
-    std::memcpy(swapped, lane, sizeof swapped);
-    for (int l = 6; l < kMaxLanes; l += kColumns) std::swap(swapped[l], swapped[l + 1]);
-    return fold(swapped, kMaxLanes);
-  }));
+              float swapped[kMaxLanes];
+              std::memcpy(swapped, lane, sizeof swapped);
+              for (int l = 6; l < kMaxLanes; l += kColumns) std::swap(swapped[l], swapped[l + 1]);
+              return fold(swapped, kMaxLanes);
+            }));
   EXPECT_NE(right, hash_of_folds([](const float* lane) {  // two lanes of one column
-    float swapped[kMaxLanes];
-    std::memcpy(swapped, lane, sizeof swapped);
-    std::swap(swapped[16], swapped[24]);
-    return fold(swapped, kMaxLanes);
-  }));
+              float swapped[kMaxLanes];
+              std::memcpy(swapped, lane, sizeof swapped);
+              std::swap(swapped[16], swapped[24]);
+              return fold(swapped, kMaxLanes);
+            }));
 }
 
 }  // namespace

@@ -19,7 +19,10 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 TEST(Functions, special_points_have_their_defined_bits) {
-  const struct { const char* name; float ours, expected; } kCases[] = {
+  const struct {
+    const char* name;
+    float ours, expected;
+  } kCases[] = {
       {"exp(0)", exp_f32(0.0f), 1.0f},
       {"exp(-0)", exp_f32(-0.0f), 1.0f},
       {"exp(1)", exp_f32(1.0f), 0x1.5bf0a8p+1f},
@@ -73,15 +76,13 @@ TEST(Functions, softplus_is_its_argument_from_20_on) {
 // Multiples of pi/2 that an f32 comes nearest to, where a careless reduction has no digits left. Found by trying all
 // f32 below 2^20; expected values by 60-digit arithmetic.
 TEST(Functions, sin_and_cos_keep_every_digit_near_multiples_of_half_pi) {
-  const struct { float angle, sin, cos; } kCases[] = {
-      {0x1.f9cbe2p+7f, 0x1p+0f, -0x1.1fa3bcp-28f},
-      {0x1.f9cbe2p+8f, -0x1.1fa3bcp-27f, -0x1p+0f},
-      {0x1.2d97c8p+2f, -0x1p+0f, 0x1.99bc5cp-27f},
-      {0x1.9a48dep+15f, 0x1p+0f, -0x1.16ae2ap-26f},
-      {0x1.f9cbe2p+9f, 0x1.1fa3bcp-26f, 0x1p+0f},
-      {0x1.2d97c8p+3f, -0x1.99bc5cp-26f, -0x1p+0f},
-      {0x1p+20f, 0x1.526cccp-2f, 0x1.e33adap-1f},
-      {0x1.921fb6p+1f, -0x1.777a5cp-24f, -0x1p+0f},
+  const struct {
+    float angle, sin, cos;
+  } kCases[] = {
+      {0x1.f9cbe2p+7f, 0x1p+0f, -0x1.1fa3bcp-28f}, {0x1.f9cbe2p+8f, -0x1.1fa3bcp-27f, -0x1p+0f},
+      {0x1.2d97c8p+2f, -0x1p+0f, 0x1.99bc5cp-27f}, {0x1.9a48dep+15f, 0x1p+0f, -0x1.16ae2ap-26f},
+      {0x1.f9cbe2p+9f, 0x1.1fa3bcp-26f, 0x1p+0f},  {0x1.2d97c8p+3f, -0x1.99bc5cp-26f, -0x1p+0f},
+      {0x1p+20f, 0x1.526cccp-2f, 0x1.e33adap-1f},  {0x1.921fb6p+1f, -0x1.777a5cp-24f, -0x1p+0f},
   };
   for (const auto& c : kCases) {
     EXPECT_EQ(bits_of(sin_cos(c.angle).sin), bits_of(c.sin)) << c.angle;

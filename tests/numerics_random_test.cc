@@ -12,7 +12,12 @@ namespace {
 
 // Source: the known-answer file of Random123, the authors' own library.
 TEST(Philox, gives_the_published_answers) {
-  constexpr struct { const char* name; Random4 counter; std::uint32_t key[2]; Random4 answer; } kCases[] = {
+  constexpr struct {
+    const char* name;
+    Random4 counter;
+    std::uint32_t key[2];
+    Random4 answer;
+  } kCases[] = {
       {"zeros", {{0, 0, 0, 0}}, {0, 0}, {{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}}},
       {"ones",
        {{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}},

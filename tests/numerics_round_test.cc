@@ -73,7 +73,11 @@ TEST(F16, narrowing_is_to_nearest_even_between_all_neighbours) {
 }
 
 TEST(F16, narrowing_at_the_ends_of_the_range) {
-  constexpr struct { const char* name; float x; std::uint16_t half; } kCases[] = {
+  constexpr struct {
+    const char* name;
+    float x;
+    std::uint16_t half;
+  } kCases[] = {
       {"largest finite", 65504.0f, 0x7bff},
       {"just below the tie with infinity", 65519.996f, 0x7bff},
       {"the tie with infinity", 65520.0f, 0x7c00},
@@ -121,11 +125,21 @@ TEST(E4m3, narrowing_is_to_nearest_even_and_clamped) {
   expect_nearest_even(
       0x7e, 0x80, [](int code) { return e4m3_to_f32(static_cast<std::uint8_t>(code)); },
       [](float x) { return int{f32_to_e4m3(x)}; });
-  constexpr struct { const char* name; float x; std::uint8_t code; } kCases[] = {
-      {"above the largest", 449.0f, 0x7e}, {"far above", 1e30f, 0x7e},        {"infinity", kInf, 0x7e},
-      {"far below", -1e30f, 0xfe},         {"minus infinity", -kInf, 0xfe},   {"NaN", kNan, 0x7f},
-      {"NaN of the other sign", -kNan, 0x7f}, {"minus zero keeps its sign", -0.0f, 0x80},
-      {"a small negative too", -0x1p-20f, 0x80}, {"an f32 subnormal", 0x1p-149f, 0x00},
+  constexpr struct {
+    const char* name;
+    float x;
+    std::uint8_t code;
+  } kCases[] = {
+      {"above the largest", 449.0f, 0x7e},
+      {"far above", 1e30f, 0x7e},
+      {"infinity", kInf, 0x7e},
+      {"far below", -1e30f, 0xfe},
+      {"minus infinity", -kInf, 0xfe},
+      {"NaN", kNan, 0x7f},
+      {"NaN of the other sign", -kNan, 0x7f},
+      {"minus zero keeps its sign", -0.0f, 0x80},
+      {"a small negative too", -0x1p-20f, 0x80},
+      {"an f32 subnormal", 0x1p-149f, 0x00},
   };
   for (const auto& c : kCases) EXPECT_EQ(f32_to_e4m3(c.x), c.code) << c.name;
 }
@@ -144,8 +158,9 @@ TEST(E2m1, narrowing_is_to_nearest_even_and_clamped) {
       7, 8, [](int code) { return e2m1_to_f32(static_cast<std::uint8_t>(code)); },
       [](float x) { return int{f32_to_e2m1(x)}; });
   // The ties as the model's specification lists them, by value.
-  constexpr struct { float x, value; } kTies[] = {
-      {0.25f, 0}, {0.75f, 1}, {1.25f, 1}, {1.75f, 2}, {2.5f, 2}, {3.5f, 4}, {5, 4}};
+  constexpr struct {
+    float x, value;
+  } kTies[] = {{0.25f, 0}, {0.75f, 1}, {1.25f, 1}, {1.75f, 2}, {2.5f, 2}, {3.5f, 4}, {5, 4}};
   for (const auto& tie : kTies) EXPECT_EQ(e2m1_to_f32(f32_to_e2m1(tie.x)), tie.value) << tie.x;
   EXPECT_EQ(f32_to_e2m1(1e30f), 7);
   EXPECT_EQ(f32_to_e2m1(-kInf), 15);
@@ -213,7 +228,12 @@ TEST(RoundToInt, ties_go_to_even_and_the_range_is_exact) {
 }
 
 TEST(Int8, special_blocks_have_their_defined_scale_and_codes) {
-  const struct { const char* name; float first, second; std::uint32_t scale_bits; int code0, code1; } kCases[] = {
+  const struct {
+    const char* name;
+    float first, second;
+    std::uint32_t scale_bits;
+    int code0, code1;
+  } kCases[] = {
       {"zeros", 0, -0.0f, 0, 0, 0},
       {"below 2^-118 is zero", 0x1.fffffep-119f, 0, 0, 0, 0},
       {"an f32 subnormal is zero", 0x1p-149f, 0, 0, 0, 0},

@@ -1,5 +1,5 @@
-// One answer: the same tokens give the same logits and the same cache bytes, whatever the level, the threads and the way
-// they are cut into steps. memcmp, no tolerance.
+// One answer: the same tokens give the same logits and the same cache bytes, whatever the level, the threads and the
+// way they are cut into steps. memcmp, no tolerance.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -21,7 +21,8 @@ const std::filesystem::path kNano = data("golden/nano-a.gguf");
 
 std::vector<Token> random_tokens(std::uint64_t seed, int count, int vocabulary = 512) {
   std::vector<Token> tokens;
-  for (int i = 0; i < count; ++i) tokens.push_back(static_cast<Token>(random_u64(seed, static_cast<std::uint64_t>(i)) % vocabulary));
+  for (int i = 0; i < count; ++i)
+    tokens.push_back(static_cast<Token>(random_u64(seed, static_cast<std::uint64_t>(i)) % vocabulary));
   return tokens;
 }
 
@@ -94,7 +95,8 @@ TEST_P(OneAnswer, at_every_length_and_for_every_split_of_a_prompt_of_300) {
     engine->forward().logits(0, {logits.floats(), end - begin, vocabulary, vocabulary});
     const std::size_t count = static_cast<std::size_t>(end - begin) * vocabulary;
     engine->ops().download(rows.data(), logits.floats(), count * sizeof(float));
-    return std::memcmp(rows.data(), &expected.logits[0][static_cast<std::size_t>(begin) * vocabulary], count * sizeof(float)) == 0;
+    return std::memcmp(rows.data(), &expected.logits[0][static_cast<std::size_t>(begin) * vocabulary],
+                       count * sizeof(float)) == 0;
   };
   for (int length = 1; length <= 300; ++length) {
     SequenceCache cache = engine->new_sequence();
@@ -134,7 +136,9 @@ TEST_P(OneAnswer, at_every_length_from_2040_to_2060_where_the_indexer_begins_to_
   for (int length = 2040; length <= 2060; ++length) {
     const std::vector<Token> prompt(tokens.begin(), tokens.begin() + length);
     const RunResult result = testing::run(*engine, {prompt}, length % 2 == 0 ? "chunk:512" : "chunk:500");
-    ASSERT_EQ(0, std::memcmp(result.logits[0].data(), expected.logits[0].data(), result.logits[0].size() * sizeof(float))) << length;
+    ASSERT_EQ(0,
+              std::memcmp(result.logits[0].data(), expected.logits[0].data(), result.logits[0].size() * sizeof(float)))
+        << length;
   }
   std::filesystem::remove(path);
 }
@@ -145,9 +149,12 @@ TEST_P(OneAnswer, after_rewinding_up_to_16_tokens_any_number_of_times) {
   const RunResult expected = testing::run(*engine, {tokens}, "chunk:512");
   SequenceCache cache = engine->new_sequence();
   std::uint64_t draws = 0;
-  const auto draw = [&](int below) { return static_cast<int>(random_u64(3, draws++) % static_cast<std::uint64_t>(below)); };
+  const auto draw = [&](int below) {
+    return static_cast<int>(random_u64(3, draws++) % static_cast<std::uint64_t>(below));
+  };
   const auto extend = [&](const std::vector<Token>& from, int count) {
-    const BatchItem item{&cache, std::span(from).subspan(static_cast<std::size_t>(cache.length()), static_cast<std::size_t>(count)), 0};
+    const BatchItem item{
+        &cache, std::span(from).subspan(static_cast<std::size_t>(cache.length()), static_cast<std::size_t>(count)), 0};
     engine->forward().step({&item, 1});
   };
   // Wrong tokens are tried and taken back at every step, across windows of 4 and 128 and the ring's end.
@@ -158,7 +165,8 @@ TEST_P(OneAnswer, after_rewinding_up_to_16_tokens_any_number_of_times) {
     ASSERT_LE(cache.rewind_floor(), length);
     cache.rewind(length);
     extend(tokens, std::min<int>(1 + draw(5), static_cast<int>(280 - length)));
-    if (cache.length() > 40 && draw(4) == 0) cache.rewind(std::max(cache.rewind_floor(), cache.length() - draw(kSlack + 1)));
+    if (cache.length() > 40 && draw(4) == 0)
+      cache.rewind(std::max(cache.rewind_floor(), cache.length() - draw(kSlack + 1)));
   }
   EXPECT_EQ(cache.contents(), expected.cache_bytes[0]);
 }

@@ -6,11 +6,11 @@
 //             -I src bench/law/functions_gpu.cu -o functions_gpu
 // HIP:   clang++ -std=c++20 -O3 -x hip --offload-arch=gfx1151 -nogpulib -nogpuinc -ffp-contract=off
 //             -I src bench/law/functions_gpu.cu -o functions_gpu -lamdhip64
-#include "numerics/guard.h"
-
 #include <cstdint>
 #include <cstdio>
 #include <vector>
+
+#include "numerics/guard.h"
 
 #if defined(__HIP__)
 #define __HIP_PLATFORM_AMD__ 1

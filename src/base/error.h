@@ -1,8 +1,8 @@
 // Errors and checks.
 //
 // Error is thrown for what the outside world did wrong: a bad file, a bad argument, a full disk. Its message names the
-// thing, what was wrong and what was expected, so that a reader can act without the source. LOCKSTEP_CHECK is for what we
-// did wrong: it is always on and aborts, because a broken invariant would mean wrong bytes.
+// thing, what was wrong and what was expected, so that a reader can act without the source. LOCKSTEP_CHECK is for what
+// we did wrong: it is always on and aborts, because a broken invariant would mean wrong bytes.
 #pragma once
 
 #include <stdexcept>

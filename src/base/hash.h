@@ -20,7 +20,9 @@ class Hasher {
 
   void add(std::span<const std::byte> bytes);
   template <class T>
-  void add_values(std::span<const T> values) { add(std::as_bytes(values)); }
+  void add_values(std::span<const T> values) {
+    add(std::as_bytes(values));
+  }
   std::uint64_t value() const;
 
  private:

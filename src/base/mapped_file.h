@@ -9,8 +9,8 @@ namespace lockstep {
 
 class MappedFile {
  public:
-  /// Throws Error::io if the file cannot be opened, is not a regular file, or cannot be mapped. An empty file maps to an
-  /// empty span.
+  /// Throws Error::io if the file cannot be opened, is not a regular file, or cannot be mapped. An empty file maps to
+  /// an empty span.
   explicit MappedFile(const std::filesystem::path& path);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;

@@ -11,8 +11,8 @@ namespace {
 
 // Waking a parked thread takes 30-60 us, and the serial stretches of a step are shorter than this.
 constexpr auto kSpin = std::chrono::microseconds(100);
-// A few microseconds. After that a waiting thread offers its CPU at every look: on a machine that is busy with something
-// else, or with more threads than CPUs, whoever is waited for needs it.
+// A few microseconds. After that a waiting thread offers its CPU at every look: on a machine that is busy with
+// something else, or with more threads than CPUs, whoever is waited for needs it.
 constexpr int kSpinsBeforeYield = 256;
 
 int available_cpus() {
@@ -67,8 +67,10 @@ void ThreadPool::run(int count, Call call, void* context) {
   wake_.notify_all();
   drain(0);
   for (int spins = 0; pending_.load(std::memory_order_acquire) != 0; ++spins) {
-    if (spins < kSpinsBeforeYield) relax();
-    else std::this_thread::yield();
+    if (spins < kSpinsBeforeYield)
+      relax();
+    else
+      std::this_thread::yield();
   }
 }
 

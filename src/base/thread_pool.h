@@ -1,8 +1,8 @@
 // A fixed set of threads that run one parallel loop at a time.
 //
-// There is no reduction verb, on purpose: work is divided by output element, so nothing is ever added across threads and
-// the result cannot depend on how many there are. Waiting threads spin for a moment, because a step is a long row of
-// short loops, and then park: an idle process uses no CPU.
+// There is no reduction verb, on purpose: work is divided by output element, so nothing is ever added across threads
+// and the result cannot depend on how many there are. Waiting threads spin for a moment, because a step is a long row
+// of short loops, and then park: an idle process uses no CPU.
 #pragma once
 
 #include <atomic>
@@ -25,12 +25,13 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  /// Calls body(i, thread) once for each i in [0, count), thread in [0, threads()), and returns when all are done. Items
-  /// are handed out in ascending order. `body` must not throw and must not call parallel_for.
+  /// Calls body(i, thread) once for each i in [0, count), thread in [0, threads()), and returns when all are done.
+  /// Items are handed out in ascending order. `body` must not throw and must not call parallel_for.
   template <class Body>
   void parallel_for(int count, Body&& body) {
     using Plain = std::remove_reference_t<Body>;
-    run(count, [](void* context, int i, int thread) { (*static_cast<Plain*>(context))(i, thread); },
+    run(
+        count, [](void* context, int i, int thread) { (*static_cast<Plain*>(context))(i, thread); },
         const_cast<void*>(static_cast<const void*>(&body)));
   }
 

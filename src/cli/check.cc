@@ -1,5 +1,5 @@
-// `lockstep check [MODEL]`: does this machine keep the law? Every level, several thread counts, several schedules; prints
-// each hash beside the golden one and fails on any difference.
+// `lockstep check [MODEL]`: does this machine keep the law? Every level, several thread counts, several schedules;
+// prints each hash beside the golden one and fails on any difference.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -40,7 +40,8 @@ class Report {
     if (!same) ++different_;
     if (quiet_) return;
     if (is_new && same)
-      fmt::print("{:<32} {:016x}  {}\n", name, hash, is_golden ? "golden" : "no golden hash: paths are compared with each other");
+      fmt::print("{:<32} {:016x}  {}\n", name, hash,
+                 is_golden ? "golden" : "no golden hash: paths are compared with each other");
     if (!same) fmt::print("{:<32} {:016x}  DIFFERENT, expected {:016x}  ({})\n", name, hash, *expected, path);
   }
 
@@ -70,7 +71,8 @@ std::vector<Path> paths() {
     const bool is_best = level == levels.back();
     paths.push_back({std::string(level->name), is_best ? 1 : 2, "chunk:64"});
     if (!is_best) continue;
-    for (const char* schedule : {"tokenwise", "chunk:129", "mixed:1", "mixed:2"}) paths.push_back({std::string(level->name), 2, schedule});
+    for (const char* schedule : {"tokenwise", "chunk:129", "mixed:1", "mixed:2"})
+      paths.push_back({std::string(level->name), 2, schedule});
     paths.push_back({std::string(level->name), 3, "mixed:3"});
   }
   return paths;
@@ -122,11 +124,14 @@ int run_check(const CheckOptions& options) {
     }
   }
   if (options.write_golden) {
-    fmt::print("# Hashes that every level, thread count, schedule and back end must meet. Made by `lockstep check --write-golden`.\n");
+    fmt::print(
+        "# Hashes that every level, thread count, schedule and back end must meet. Made by `lockstep check "
+        "--write-golden`.\n");
     for (const LawLine& line : report.seen()) fmt::print("{} {:016x}\n", line.name, line.hash);
   }
   std::string levels;
-  for (const cpu::Level* level : cpu::available_levels()) levels += (levels.empty() ? "" : ", ") + std::string(level->name);
+  for (const cpu::Level* level : cpu::available_levels())
+    levels += (levels.empty() ? "" : ", ") + std::string(level->name);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   fmt::print(stderr, "{} hashes compared on levels {} in {:.1f} s: {}\n", report.compared(), levels, seconds,
              report.different() == 0 ? "all equal" : fmt::format("{} DIFFERENT", report.different()));
@@ -138,9 +143,13 @@ int run_check(const CheckOptions& options) {
 void add_check(CLI::App& app, Run& run) {
   auto options = std::make_shared<CheckOptions>();
   CLI::App* command = app.add_subcommand("check", "Check that this machine gives the golden bytes on every path");
-  command->add_option("MODEL", options->model, "a model whose paths are compared with each other; without one, everything that has golden hashes")
+  command
+      ->add_option("MODEL", options->model,
+                   "a model whose paths are compared with each other; without one, everything that has golden hashes")
       ->check(CLI::ExistingFile);
-  command->add_option("--tokens", options->tokens, "with MODEL: tokens of each sequence, at most; 0 = 133")->check(CLI::Range(0, 133))->capture_default_str();
+  command->add_option("--tokens", options->tokens, "with MODEL: tokens of each sequence, at most; 0 = 133")
+      ->check(CLI::Range(0, 133))
+      ->capture_default_str();
   command->add_flag("--write-golden", options->write_golden, "print the hashes in the form of tests/law/golden.txt");
   command->callback([options, &run] { run = [options] { return run_check(*options); }; });
 }

@@ -1,6 +1,6 @@
 // The commands of the program. Each lives in a file of its own and registers itself with one function: it adds a
-// subcommand with its options to `app` and sets `run` to what it does when it was chosen. A command returns the exit code;
-// it throws Error for what the outside world did wrong, and main turns that into a message and a code.
+// subcommand with its options to `app` and sets `run` to what it does when it was chosen. A command returns the exit
+// code; it throws Error for what the outside world did wrong, and main turns that into a message and a code.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -48,7 +48,8 @@ int run_logits(const LogitsOptions& options) {
     const DType type_107 = meaning_of_107(file, rocmfp2_of(options.model), print_note).value_or(DType::rocmfp2);
     for (const std::vector<Token>& sequence : sequences) {
       const std::vector<float> logits = oracle_logits(file, config, mode_of(options.model), sequence, type_107);
-      out.write(reinterpret_cast<const char*>(logits.data()), static_cast<std::streamsize>(logits.size() * sizeof(float)));
+      out.write(reinterpret_cast<const char*>(logits.data()),
+                static_cast<std::streamsize>(logits.size() * sizeof(float)));
     }
     finish();
     return 0;
@@ -74,9 +75,13 @@ void add_logits(CLI::App& app, Run& run) {
   auto options = std::make_shared<LogitsOptions>();
   CLI::App* command = app.add_subcommand("logits", "Logits after every token of given sequences, as raw f32");
   add_model_options(*command, options->model);
-  command->add_option("--tokens", options->tokens, "file of token ids, one sequence a line")->required()->check(CLI::ExistingFile);
+  command->add_option("--tokens", options->tokens, "file of token ids, one sequence a line")
+      ->required()
+      ->check(CLI::ExistingFile);
   command->add_option("--out", options->out, "raw little-endian f32 [tokens of all sequences][vocabulary]")->required();
-  command->add_option("--schedule", options->schedule, "tokenwise, chunk:N, or mixed:SEED (all sequences at once, cut at random)")
+  command
+      ->add_option("--schedule", options->schedule,
+                   "tokenwise, chunk:N, or mixed:SEED (all sequences at once, cut at random)")
       ->capture_default_str();
   command->add_flag("--oracle", options->oracle, "the slow f64 evaluation that says how accurate the engine is");
   command->callback([options, &run] { run = [options] { return run_logits(*options); }; });

@@ -17,7 +17,8 @@ int exit_code(lockstep::Error::Kind kind) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Lockstep runs DeepSeek V4 Flash. The same weights and tokens give the same bytes on every path.", "lockstep");
+  CLI::App app("Lockstep runs DeepSeek V4 Flash. The same weights and tokens give the same bytes on every path.",
+               "lockstep");
   app.require_subcommand(1);
   app.set_version_flag("--version", LOCKSTEP_VERSION);
   lockstep::Run run;

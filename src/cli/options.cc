@@ -17,8 +17,11 @@ void add_back_end_options(CLI::App& command, BackEndOptions& options) {
   command.add_option("--backend", options.backend, "cpu, or reference (the literal loops that define the bits; slow)")
       ->check(CLI::IsMember({"cpu", "reference"}))
       ->capture_default_str();
-  command.add_option("--threads", options.threads, "threads; 0 = one for each CPU")->check(CLI::Range(0, 1024))->capture_default_str();
-  command.add_option("--level", options.level, "instruction set of the CPU back end: auto, scalar, avx2, avx512")->capture_default_str();
+  command.add_option("--threads", options.threads, "threads; 0 = one for each CPU")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  command.add_option("--level", options.level, "instruction set of the CPU back end: auto, scalar, avx2, avx512")
+      ->capture_default_str();
 }
 
 void add_model_options(CLI::App& command, ModelOptions& options) {
@@ -26,10 +29,14 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
   command.add_option("--mode", options.mode, "official: the model's own fp8 and fp4 roundings; plain: none")
       ->check(CLI::IsMember({"official", "plain"}))
       ->capture_default_str();
-  command.add_option("--rocmfp2", options.rocmfp2, "meaning of tensor type 107: auto (decided from the data), fixed, affine, s40")
+  command
+      .add_option("--rocmfp2", options.rocmfp2,
+                  "meaning of tensor type 107: auto (decided from the data), fixed, affine, s40")
       ->check(CLI::IsMember({"auto", "fixed", "affine", "s40"}))
       ->capture_default_str();
-  command.add_option("--type-108", options.type_108, "meaning of tensor type 108, which files do not tell: rocmi4, s40, affine")
+  command
+      .add_option("--type-108", options.type_108,
+                  "meaning of tensor type 108, which files do not tell: rocmi4, s40, affine")
       ->check(CLI::IsMember({"rocmi4", "s40", "affine"}));
   add_back_end_options(command, options.back_end);
 }

@@ -40,8 +40,8 @@ void print_note(const std::string& note);
 /// Loads the model and says on stderr what decisions were made.
 std::unique_ptr<Engine> load_engine(const ModelOptions& options, int max_rows = 512);
 
-/// A line for every environment variable of the engine that people come from (cli/migration.h). The only place that looks at
-/// the environment; nothing acts on it.
+/// A line for every environment variable of the engine that people come from (cli/migration.h). The only place that
+/// looks at the environment; nothing acts on it.
 std::vector<std::string> environment_notes();
 
 }  // namespace lockstep

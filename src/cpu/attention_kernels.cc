@@ -1,7 +1,7 @@
 // Attention and indexer scores in vector registers (AVX2 and AVX-512; the scalar level uses the reference loops).
 //
-// Scores lie with one head an element, so that a chain over channels needs no sum across a register; values lie with one
-// channel an element, so that a chain over rows needs none either. Chains: numerics/order.h.
+// Scores lie with one head an element, so that a chain over channels needs no sum across a register; values lie with
+// one channel an element, so that a chain over rows needs none either. Chains: numerics/order.h.
 #include "cpu/row_kernels.h"
 #include "cpu/simd.h"
 
@@ -99,21 +99,23 @@ constexpr int kScoreRows = 4, kValueHeads = 4, kValueChannels = 2;
 #endif
 
 /// One chain of rows, all heads and channels. width is a multiple of kWide.
-void add_value_chain(float* totals, const float* rows, int width, const float* weights, int first, int last, bool is_first) {
+void add_value_chain(float* totals, const float* rows, int width, const float* weights, int first, int last,
+                     bool is_first) {
   int d = 0;
   for (; d + kValueChannels * kWide <= width; d += kValueChannels * kWide)
     for (int h = 0; h < kGroupHeads; h += kValueHeads)
-      value_tile<kValueHeads, kValueChannels>(totals + static_cast<std::ptrdiff_t>(h) * width + d, rows + d, width, weights + h,
-                                              first, last, is_first);
+      value_tile<kValueHeads, kValueChannels>(totals + static_cast<std::ptrdiff_t>(h) * width + d, rows + d, width,
+                                              weights + h, first, last, is_first);
   for (; d < width; d += kWide)
     for (int h = 0; h < kGroupHeads; h += kValueHeads)
-      value_tile<kValueHeads, 1>(totals + static_cast<std::ptrdiff_t>(h) * width + d, rows + d, width, weights + h, first, last, is_first);
+      value_tile<kValueHeads, 1>(totals + static_cast<std::ptrdiff_t>(h) * width + d, rows + d, width, weights + h,
+                                 first, last, is_first);
 }
 
 void attend(const AttentionCall& call) {
   const int width = call.width, count = call.count;
-  float* z = call.scratch;                                            // [count, kGroupHeads]
-  float* queries_t = z + static_cast<std::ptrdiff_t>(count) * kGroupHeads;  // [width, kGroupHeads]
+  float* z = call.scratch;                                                       // [count, kGroupHeads]
+  float* queries_t = z + static_cast<std::ptrdiff_t>(count) * kGroupHeads;       // [width, kGroupHeads]
   float* totals = queries_t + static_cast<std::ptrdiff_t>(width) * kGroupHeads;  // [kGroupHeads, width]
   float* lanes = totals + static_cast<std::ptrdiff_t>(width) * kGroupHeads;      // sinks, then inverse denominators
 
@@ -126,7 +128,8 @@ void attend(const AttentionCall& call) {
     const int end = d + kScoreChain < width ? d + kScoreChain : width;
     int r = 0;
     for (; r + kScoreRows <= count; r += kScoreRows)
-      score_rows<kScoreRows>(z + r * kGroupHeads, call.rows + static_cast<std::ptrdiff_t>(r) * width, width, queries_t, d, end);
+      score_rows<kScoreRows>(z + r * kGroupHeads, call.rows + static_cast<std::ptrdiff_t>(r) * width, width, queries_t,
+                             d, end);
     for (; r < count; ++r)
       score_rows<1>(z + r * kGroupHeads, call.rows + static_cast<std::ptrdiff_t>(r) * width, width, queries_t, d, end);
   }
@@ -163,9 +166,11 @@ void attend(const AttentionCall& call) {
   }
 
   for (int first = 0; first < call.window; first += kScoreChain)
-    add_value_chain(totals, call.rows, width, z, first, first + kScoreChain < call.window ? first + kScoreChain : call.window, first == 0);
+    add_value_chain(totals, call.rows, width, z, first,
+                    first + kScoreChain < call.window ? first + kScoreChain : call.window, first == 0);
   for (int first = call.window; first < count; first += kScoreChain)
-    add_value_chain(totals, call.rows, width, z, first, first + kScoreChain < count ? first + kScoreChain : count, false);
+    add_value_chain(totals, call.rows, width, z, first, first + kScoreChain < count ? first + kScoreChain : count,
+                    false);
 
   for (int h = 0; h < call.heads; ++h) {
     const Floats inverse = set_floats(lanes[kGroupHeads + h]);
@@ -219,7 +224,8 @@ void index_scores(const IndexCall& call) {
       for (int v = 0; v < kKeyVectors; ++v) sum[v] = zero_floats();
       for (int k = d; k < (d + kKeyChain < call.width ? d + kKeyChain : call.width); ++k)
         for (int v = 0; v < kKeyVectors; ++v)
-          sum[v] = fma(set_floats(call.queries[h * call.width + k]), load_floats(call.keys + k * kIndexKeys + v * kWide), sum[v]);
+          sum[v] = fma(set_floats(call.queries[h * call.width + k]),
+                       load_floats(call.keys + k * kIndexKeys + v * kWide), sum[v]);
       for (int v = 0; v < kKeyVectors; ++v) dot[v] = d == 0 ? sum[v] : add(dot[v], sum[v]);
     }
     add_head(h, dot);

@@ -72,10 +72,14 @@ class ThreadScratch {
 class CpuOps final : public ReferenceOps {
  public:
   explicit CpuOps(const CpuOptions& options)
-      : level_(level_named(options.level)), kernels_(row_level(level_.name)), pool_(options.threads), scratch_(pool_.threads()) {}
+      : level_(level_named(options.level)),
+        kernels_(row_level(level_.name)),
+        pool_(options.threads),
+        scratch_(pool_.threads()) {}
 
   std::string description() const override {
-    return "cpu " + std::string(level_.name) + ", " + std::to_string(pool_.threads()) + (pool_.threads() == 1 ? " thread" : " threads");
+    return "cpu " + std::string(level_.name) + ", " + std::to_string(pool_.threads()) +
+           (pool_.threads() == 1 ? " thread" : " threads");
   }
 
   // ---- Matrices ----
@@ -129,9 +133,11 @@ class CpuOps final : public ReferenceOps {
     }
     products_.clear();
     for (int e = 0; e < w.planes; ++e) {
-      const std::size_t begin = static_cast<std::size_t>(first_slot_[e]), count = static_cast<std::size_t>(first_slot_[e + 1]) - begin;
+      const std::size_t begin = static_cast<std::size_t>(first_slot_[e]),
+                        count = static_cast<std::size_t>(first_slot_[e + 1]) - begin;
       if (count > 0)
-        products_.push_back({&w, e, x, std::span(in_rows_).subspan(begin, count), out, std::span(out_rows_).subspan(begin, count)});
+        products_.push_back(
+            {&w, e, x, std::span(in_rows_).subspan(begin, count), out, std::span(out_rows_).subspan(begin, count)});
     }
     run_products();
   }
@@ -197,7 +203,8 @@ class CpuOps final : public ReferenceOps {
                 const RowLayout& layout) override {
     emitted_.clear();
     for (const SequenceSlice& slice : slices)
-      for (std::int64_t c = slice.begin / spec.ratio; c < (slice.begin + slice.rows) / spec.ratio; ++c) emitted_.push_back({&slice, c});
+      for (std::int64_t c = slice.begin / spec.ratio; c < (slice.begin + slice.rows) / spec.ratio; ++c)
+        emitted_.push_back({&slice, c});
     const std::size_t row_floats = static_cast<std::size_t>(spec.width);
     pool_.parallel_for(static_cast<int>(emitted_.size()), [&](int i, int thread) {
       float* row = reinterpret_cast<float*>(scratch_[thread].bytes(row_floats * sizeof(float)));
@@ -205,8 +212,8 @@ class CpuOps final : public ReferenceOps {
     });
   }
 
-  void select_rows(Selection out, std::span<const SequenceSlice> slices, ConstRows queries, ConstRows head_weights, int ratio,
-                   int top_k, const RowLayout& layout) override {
+  void select_rows(Selection out, std::span<const SequenceSlice> slices, ConstRows queries, ConstRows head_weights,
+                   int ratio, int top_k, const RowLayout& layout) override {
     if (kernels_.attention == nullptr) {
       for_queries(slices, [&](const SequenceSlice& slice, int i) {
         select_row(out, slice, i, queries, head_weights, ratio, top_k, layout);
@@ -219,8 +226,10 @@ class CpuOps final : public ReferenceOps {
     std::size_t scores = 0;
     const auto run = [&] {
       if (scores_.size() < scores) scores_.resize(scores);
-      pool_.parallel_for(static_cast<int>(key_tasks_.size()), [&](int t, int thread) { score_keys(key_tasks_[t], thread, queries, head_weights, layout); });
-      pool_.parallel_for(static_cast<int>(choices_.size()), [&](int c, int thread) { choose(choices_[c], top_k, thread); });
+      pool_.parallel_for(static_cast<int>(key_tasks_.size()),
+                         [&](int t, int thread) { score_keys(key_tasks_[t], thread, queries, head_weights, layout); });
+      pool_.parallel_for(static_cast<int>(choices_.size()),
+                         [&](int c, int thread) { choose(choices_[c], top_k, thread); });
       key_tasks_.clear();
       choices_.clear();
       scores = 0;
@@ -244,8 +253,9 @@ class CpuOps final : public ReferenceOps {
     run();
   }
 
-  void attend(Rows out, ConstRows queries, ConstRows window_rows, std::span<const SequenceSlice> slices, int window, int ratio,
-              const Selection* selection, const float* sinks, float scale_by, const RowLayout& layout) override {
+  void attend(Rows out, ConstRows queries, ConstRows window_rows, std::span<const SequenceSlice> slices, int window,
+              int ratio, const Selection* selection, const float* sinks, float scale_by,
+              const RowLayout& layout) override {
     if (kernels_.attention == nullptr || layout.width % 16 != 0) {
       for_queries(slices, [&](const SequenceSlice& slice, int i) {
         attend_row(out, queries, window_rows, slice, i, window, ratio, selection, sinks, scale_by, layout);
@@ -265,7 +275,8 @@ class CpuOps final : public ReferenceOps {
           query.row = slice.first_row + first + q;
           query.position = slice.begin + first + q;
           query.window = static_cast<int>(std::min<Position>(window, query.position + 1));
-          query.count = query.window + static_cast<int>(selection != nullptr ? selection->count[query.row] : visible_rows(query.position, ratio));
+          query.count = query.window + static_cast<int>(selection != nullptr ? selection->count[query.row]
+                                                                             : visible_rows(query.position, ratio));
           query.rows_at = floats;
           floats += static_cast<std::size_t>(query.count) * layout.width;
         }
@@ -277,7 +288,8 @@ class CpuOps final : public ReferenceOps {
           const Query& query = wave_[task / most];
           const int begin = task % most * kRowsATask;
           for (int r = begin; r < std::min(query.count, begin + kRowsATask); ++r)
-            fetch_row(gathered + query.rows_at + static_cast<std::size_t>(r) * layout.width, query, r, slice, window_rows, selection, layout);
+            fetch_row(gathered + query.rows_at + static_cast<std::size_t>(r) * layout.width, query, r, slice,
+                      window_rows, selection, layout);
         });
         pool_.parallel_for(n * groups, [&](int task, int thread) {
           const Query& query = wave_[task / groups];
@@ -292,7 +304,8 @@ class CpuOps final : public ReferenceOps {
           call.sinks = sinks + head;
           call.scale = scale_by;
           call.out = out.row(query.row) + static_cast<std::ptrdiff_t>(head) * layout.width;
-          call.scratch = reinterpret_cast<float*>(scratch_[thread].bytes(attention_scratch_floats(call.count, call.width) * sizeof(float)));
+          call.scratch = reinterpret_cast<float*>(
+              scratch_[thread].bytes(attention_scratch_floats(call.count, call.width) * sizeof(float)));
           kernels_.attention->attend(call);
         });
       }
@@ -304,10 +317,11 @@ class CpuOps final : public ReferenceOps {
   void route_experts(Route route, ConstRows logits, const float* bias, const std::int32_t* table, const Token* tokens,
                      float route_scale) override {
     pool_.parallel_for(route.rows, [&](int i, int thread) {
-      auto* keys = reinterpret_cast<std::uint64_t*>(scratch_[thread].bytes(sizeof(std::uint64_t) * static_cast<std::size_t>(logits.width)));
-      route_row(route.expert + i * route.used, route.weight + i * route.used, route.used, logits.row(i), logits.width, bias,
-                table == nullptr ? nullptr : table + static_cast<std::ptrdiff_t>(tokens[i]) * route.used, route_scale,
-                {keys, static_cast<std::size_t>(logits.width)});
+      auto* keys = reinterpret_cast<std::uint64_t*>(
+          scratch_[thread].bytes(sizeof(std::uint64_t) * static_cast<std::size_t>(logits.width)));
+      route_row(route.expert + i * route.used, route.weight + i * route.used, route.used, logits.row(i), logits.width,
+                bias, table == nullptr ? nullptr : table + static_cast<std::ptrdiff_t>(tokens[i]) * route.used,
+                route_scale, {keys, static_cast<std::size_t>(logits.width)});
     });
   }
 
@@ -315,7 +329,8 @@ class CpuOps final : public ReferenceOps {
     for_rows(out.rows, [&](int i) { swiglu_row(out, gate, up, row_weights, limit, i); });
   }
 
-  void swiglu_round(Rows out, Rounded rounded, ConstRows gate, ConstRows up, const float* row_weights, float limit) override {
+  void swiglu_round(Rows out, Rounded rounded, ConstRows gate, ConstRows up, const float* row_weights,
+                    float limit) override {
     for_rows(out.rows, [&](int i) {
       swiglu_row(out, gate, up, row_weights, limit, i);
       round_row(rounded, out, i);
@@ -416,7 +431,8 @@ class CpuOps final : public ReferenceOps {
       const int tokens_a_part = ceil_div(tokens, token_parts);
       for (int begin = 0; begin < rows; begin += rows_a_part)
         for (int first = 0; first < tokens; first += tokens_a_part)
-          parts_.push_back({p, begin, std::min(rows, begin + rows_a_part), first, std::min(tokens_a_part, tokens - first)});
+          parts_.push_back(
+              {p, begin, std::min(rows, begin + rows_a_part), first, std::min(tokens_a_part, tokens - first)});
     }
     const std::size_t bytes = std::max(matmul_scratch_bytes(width), sizeof(float) * static_cast<std::size_t>(width));
     pool_.parallel_for(static_cast<int>(parts_.size()), [&](int i, int thread) {
@@ -427,8 +443,9 @@ class CpuOps final : public ReferenceOps {
         multiply_by_books(product, part, reinterpret_cast<float*>(scratch));
         return;
       }
-      level_.matmul(*product.weight, product.plane, part.begin, part.end, product.x, product.in_rows.subspan(part.first_token, part.tokens),
-                    product.out, product.out_rows.subspan(part.first_token, part.tokens), {scratch, scratch_[thread].size()});
+      level_.matmul(*product.weight, product.plane, part.begin, part.end, product.x,
+                    product.in_rows.subspan(part.first_token, part.tokens), product.out,
+                    product.out_rows.subspan(part.first_token, part.tokens), {scratch, scratch_[thread].size()});
     });
   }
 
@@ -437,7 +454,8 @@ class CpuOps final : public ReferenceOps {
     for (int r = part.begin; r < part.end; ++r) {
       widen_row(*product.weight, product.plane, r, row);
       for (int t = part.first_token; t < part.first_token + part.tokens; ++t)
-        product.out.row(product.out_rows[t])[r] = level_.dot(product.x.values.row(product.in_rows[t]), row, product.weight->width);
+        product.out.row(product.out_rows[t])[r] =
+            level_.dot(product.x.values.row(product.in_rows[t]), row, product.weight->width);
     }
   }
 
@@ -450,11 +468,13 @@ class CpuOps final : public ReferenceOps {
   }
 
   void round_row(const Rounded& out, ConstRows x, int i) const {
-    level_.round_row(x.row(i), x.width, out.codes + i * out.stride, out.scales + i * (out.stride / 32), out.half_sums + i * (out.stride / 16));
+    level_.round_row(x.row(i), x.width, out.codes + i * out.stride, out.scales + i * (out.stride / 32),
+                     out.half_sums + i * (out.stride / 16));
   }
 
   void swiglu_row(Rows out, ConstRows gate, ConstRows up, const float* row_weights, float limit, int i) const {
-    kernels_.rows->swiglu(out.row(i), gate.row(i), up.row(i), out.width, limit, row_weights != nullptr, row_weights != nullptr ? row_weights[i] : 0.0f);
+    kernels_.rows->swiglu(out.row(i), gate.row(i), up.row(i), out.width, limit, row_weights != nullptr,
+                          row_weights != nullptr ? row_weights[i] : 0.0f);
   }
 
   void emit_row(float* row, const SequenceSlice& slice, std::int64_t c, ConstRows values, ConstRows gates,
@@ -484,7 +504,9 @@ class CpuOps final : public ReferenceOps {
       return;
     }
     const std::int64_t index = r - query.window;
-    const std::int64_t c = selection != nullptr ? selection->ids[static_cast<std::ptrdiff_t>(query.row) * selection->capacity + index] : index;
+    const std::int64_t c = selection != nullptr
+                               ? selection->ids[static_cast<std::ptrdiff_t>(query.row) * selection->capacity + index]
+                               : index;
     unpack(to, slice.pages[c / kPageRows] + static_cast<std::size_t>(c % kPageRows) * layout.row_bytes(), layout);
   }
 
@@ -496,17 +518,20 @@ class CpuOps final : public ReferenceOps {
     const int channels = layout.fp8_channels();
     const auto* codes = reinterpret_cast<const std::uint8_t*>(from);
     kernels_.rows->unpack_fp8(to, codes, codes + channels, channels);
-    std::memcpy(to + channels, codes + channels + layout.fp8_blocks(), sizeof(float) * static_cast<std::size_t>(layout.rotary));
+    std::memcpy(to + channels, codes + channels + layout.fp8_blocks(),
+                sizeof(float) * static_cast<std::size_t>(layout.rotary));
   }
 
   void score_keys(const KeyTask& task, int thread, ConstRows queries, ConstRows head_weights, const RowLayout& layout) {
     const int width = layout.key_width;
-    float* keys = reinterpret_cast<float*>(scratch_[thread].bytes(sizeof(float) * static_cast<std::size_t>(width) * kIndexKeys));
+    float* keys =
+        reinterpret_cast<float*>(scratch_[thread].bytes(sizeof(float) * static_cast<std::size_t>(width) * kIndexKeys));
     for (std::int32_t c = task.begin; c < task.end; c += kIndexKeys) {
       const int n = std::min(kIndexKeys, task.end - c);
       for (int k = 0; k < n; ++k) {
         const std::int64_t id = c + k;
-        const std::byte* key = task.slice->key_pages[id / kPageRows] + id % kPageRows * static_cast<std::int64_t>(layout.key_bytes());
+        const std::byte* key =
+            task.slice->key_pages[id / kPageRows] + id % kPageRows * static_cast<std::int64_t>(layout.key_bytes());
         if (layout.mode == Mode::plain) {
           for (int d = 0; d < width; ++d) keys[d * kIndexKeys + k] = load_as<float>(key + 4 * d);
         } else {
@@ -516,14 +541,16 @@ class CpuOps final : public ReferenceOps {
       }
       for (int k = n; k < kIndexKeys; ++k)
         for (int d = 0; d < width; ++d) keys[d * kIndexKeys + k] = 0;
-      kernels_.attention->index_scores({queries.row(task.row), head_weights.row(task.row), head_weights.width, width, keys,
-                                        scores_.data() + task.scores_at + (c - task.begin)});
+      kernels_.attention->index_scores({queries.row(task.row), head_weights.row(task.row), head_weights.width, width,
+                                        keys, scores_.data() + task.scores_at + (c - task.begin)});
     }
   }
 
   void choose(const Choice& choice, int top_k, int thread) {
-    auto* keys = reinterpret_cast<std::uint64_t*>(scratch_[thread].bytes(sizeof(std::uint64_t) * static_cast<std::size_t>(choice.visible)));
-    for (std::int32_t c = 0; c < choice.visible; ++c) keys[c] = ranking_key(scores_[choice.scores_at + static_cast<std::size_t>(c)], c);
+    auto* keys = reinterpret_cast<std::uint64_t*>(
+        scratch_[thread].bytes(sizeof(std::uint64_t) * static_cast<std::size_t>(choice.visible)));
+    for (std::int32_t c = 0; c < choice.visible; ++c)
+      keys[c] = ranking_key(scores_[choice.scores_at + static_cast<std::size_t>(c)], c);
     std::nth_element(keys, keys + top_k, keys + choice.visible, std::greater<>());
     for (int s = 0; s < top_k; ++s) choice.ids[s] = ranked_id(keys[s]);
     std::sort(choice.ids, choice.ids + top_k);

@@ -1,8 +1,8 @@
 // A CPU level: one table of kernels for one instruction set.
 //
-// Every level is compiled from the same sources with other flags and exports this one table; the table is chosen once, at
-// start. Kernels work on a range of outputs, so that the caller can hand ranges to threads; no kernel adds across ranges.
-// All levels give the same bits: those of ops/reference.cc.
+// Every level is compiled from the same sources with other flags and exports this one table; the table is chosen once,
+// at start. Kernels work on a range of outputs, so that the caller can hand ranges to threads; no kernel adds across
+// ranges. All levels give the same bits: those of ops/reference.cc.
 #pragma once
 
 #include <span>
@@ -25,7 +25,8 @@ struct Level {
   void (*round_row)(const float* x, int width, std::int8_t* codes, float* scales, std::int16_t* half_sums);
 
   /// out[t][r] = W[r] . x[in_rows[t]] for r in [begin, end) and all t; out row of t is out_rows[t]. W is one plane of a
-  /// weight of any format; quantised formats read x.rounded, the others x.values. in_rows and out_rows have equal length.
+  /// weight of any format; quantised formats read x.rounded, the others x.values. in_rows and out_rows have equal
+  /// length.
   void (*matmul)(const Weight& weight, int plane, int begin, int end, const Input& x, std::span<const int> in_rows,
                  Rows out, std::span<const int> out_rows, Scratch scratch);
 

@@ -1,9 +1,9 @@
-// Row kernels as plain loops. Compiled once a level with other flags (LOCKSTEP_CPU_LEVEL names the namespace of the table);
-// IEEE arithmetic without contraction makes the bits equal whatever the vector width.
+// Row kernels as plain loops. Compiled once a level with other flags (LOCKSTEP_CPU_LEVEL names the namespace of the
+// table); IEEE arithmetic without contraction makes the bits equal whatever the vector width.
 #include "cpu/row_kernels.h"
 
-// The law's inline functions get a namespace of their own in every level: the linker keeps one copy of an inline function,
-// and a copy compiled for AVX-512 must not become everybody's.
+// The law's inline functions get a namespace of their own in every level: the linker keeps one copy of an inline
+// function, and a copy compiled for AVX-512 must not become everybody's.
 #define LOCKSTEP_PASTE2(a, b) a##b
 #define LOCKSTEP_PASTE(a, b) LOCKSTEP_PASTE2(a, b)
 #define lockstep LOCKSTEP_PASTE(lockstep_rows_, LOCKSTEP_CPU_LEVEL)
@@ -164,8 +164,8 @@ void rotate(float* x, const float* table, int rotary, bool inverse) {
 }  // namespace
 
 namespace LOCKSTEP_CPU_LEVEL {
-const RowKernels kRowKernels = {scale_row, swiglu,       collapse,   expand, add,
-                                round_fp8, hadamard_fp4, unpack_fp8, unpack_fp4_column, pool, rotate};
+const RowKernels kRowKernels = {scale_row,    swiglu,     collapse,          expand, add,   round_fp8,
+                                hadamard_fp4, unpack_fp8, unpack_fp4_column, pool,   rotate};
 }
 
 }  // namespace lockstep::cpu

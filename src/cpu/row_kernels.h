@@ -1,7 +1,8 @@
 // Kernels over single rows, one table an instruction-set level (level.h has the matrix kernels).
 //
 // row_kernels.cc is plain loops, written so that the compiler vectorises them; attention_kernels.cc is written in the
-// vector types of simd.h and has no scalar form (the scalar level uses the reference loops). Both give the bits of ops/.
+// vector types of simd.h and has no scalar form (the scalar level uses the reference loops). Both give the bits of
+// ops/.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +25,8 @@ struct RowKernels {
   void (*hadamard_fp4)(float* x, int width);
   /// x[i] = value of codes[i] with block exponents (e8m0, one for 64 codes).
   void (*unpack_fp8)(float* x, const std::uint8_t* codes, const std::uint8_t* exponents, int channels);
-  /// An indexer key as a column of [width, stride]: x[d * stride] = value of 4-bit code d, with block exponents (e8m0, one
-  /// for 32 codes).
+  /// An indexer key as a column of [width, stride]: x[d * stride] = value of 4-bit code d, with block exponents (e8m0,
+  /// one for 32 codes).
   void (*unpack_fp4_column)(float* x, int stride, const std::uint8_t* codes, const std::uint8_t* exponents, int width);
   /// Softmax-pools `count` candidates channel by channel (rows.h, pool_row): out[d] for d < width.
   void (*pool)(float* out, const float* const* values, const float* const* gates, int count, int width);
@@ -65,17 +66,20 @@ struct AttentionKernels {
 };
 
 inline std::size_t attention_scratch_floats(int count, int width) {
-  return static_cast<std::size_t>(kGroupHeads) * (static_cast<std::size_t>(count) + 2 * static_cast<std::size_t>(width) + 4);
+  return static_cast<std::size_t>(kGroupHeads) *
+         (static_cast<std::size_t>(count) + 2 * static_cast<std::size_t>(width) + 4);
 }
 
-namespace scalar { extern const RowKernels kRowKernels; }
+namespace scalar {
+extern const RowKernels kRowKernels;
+}
 namespace avx2 {
 extern const RowKernels kRowKernels;
 extern const AttentionKernels kAttentionKernels;
-}
+}  // namespace avx2
 namespace avx512 {
 extern const RowKernels kRowKernels;
 extern const AttentionKernels kAttentionKernels;
-}
+}  // namespace avx512
 
 }  // namespace lockstep::cpu

@@ -10,14 +10,19 @@ GgufOptions gguf_options(const EngineOptions& options) { return {options.meaning
 
 }  // namespace
 
-Engine::Engine(const EngineOptions& options, std::unique_ptr<Ops> ops, const std::function<void(const std::string&)>& note)
-    : options_(options), file_(options.model, gguf_options(options)), config_(read_config(file_)), ops_(std::move(ops)) {
+Engine::Engine(const EngineOptions& options, std::unique_ptr<Ops> ops,
+               const std::function<void(const std::string&)>& note)
+    : options_(options),
+      file_(options.model, gguf_options(options)),
+      config_(read_config(file_)),
+      ops_(std::move(ops)) {
   weights_ = std::make_unique<Weights>(file_, config_, *ops_, meaning_of_107(file_, options.rocmfp2, note));
   forward_ = std::make_unique<Forward>(config_, *weights_, options.mode, *ops_, options.max_rows);
 }
 
 // Every tensor of type 107 in a file is of one variant, so the first one decides.
-std::optional<DType> meaning_of_107(const Gguf& file, std::optional<DType> forced, const std::function<void(const std::string&)>& note) {
+std::optional<DType> meaning_of_107(const Gguf& file, std::optional<DType> forced,
+                                    const std::function<void(const std::string&)>& note) {
   for (const GgufTensor& tensor : file.tensors()) {
     if (tensor.dtype != DType::rocmfp2) continue;
     std::optional<Rocmfp2Variant> variant;
@@ -38,7 +43,8 @@ Vocabulary vocabulary_of(const Gguf& file) {
   for (const std::string_view token : file.strings_of("tokenizer.ggml.tokens")) v.tokens.emplace_back(token);
   for (const std::string_view merge : file.strings_of("tokenizer.ggml.merges")) v.merges.emplace_back(merge);
   if (file.find("tokenizer.ggml.token_type") != nullptr)
-    for (const std::int64_t type : file.ints_of("tokenizer.ggml.token_type")) v.types.push_back(static_cast<std::int32_t>(type));
+    for (const std::int64_t type : file.ints_of("tokenizer.ggml.token_type"))
+      v.types.push_back(static_cast<std::int32_t>(type));
   const auto id = [&](const char* key) -> std::optional<Token> {
     if (file.find(key) == nullptr) return std::nullopt;
     return static_cast<Token>(file.int_of(key));

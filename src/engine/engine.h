@@ -1,5 +1,5 @@
-// A loaded model on a back end: the file, its config, its weights and the forward pass, in the order they depend on each
-// other. Everything above the model works through it.
+// A loaded model on a back end: the file, its config, its weights and the forward pass, in the order they depend on
+// each other. Everything above the model works through it.
 #pragma once
 
 #include <filesystem>
@@ -21,7 +21,7 @@ namespace lockstep {
 struct EngineOptions {
   std::filesystem::path model;
   Mode mode = Mode::official;
-  int max_rows = 512;  // tokens a step, at most
+  int max_rows = 512;            // tokens a step, at most
   std::optional<DType> rocmfp2;  // meaning of tensor type 107; decided from the data if not given
   std::optional<DType> meaning_of_108;
 };
@@ -30,7 +30,8 @@ class Engine {
  public:
   /// Loads a model. `ops` is the back end; the caller chose it. `note` is told decisions worth logging.
   /// Throws what Gguf, read_config and Weights throw.
-  Engine(const EngineOptions& options, std::unique_ptr<Ops> ops, const std::function<void(const std::string&)>& note = {});
+  Engine(const EngineOptions& options, std::unique_ptr<Ops> ops,
+         const std::function<void(const std::string&)>& note = {});
 
   const Gguf& file() const { return file_; }
   const Config& config() const { return config_; }
@@ -57,9 +58,10 @@ class Engine {
 /// The tokenizer's part of a file's metadata, as plain data. Throws Error::bad_file if the file has none.
 Vocabulary vocabulary_of(const Gguf& file);
 
-/// Which variant the tensors of type 107 have: `forced`, or decided from the data of the first one; nothing if there are
-/// none. The decision is told to `note`. Throws Error::unsupported if the data fit no variant.
-std::optional<DType> meaning_of_107(const Gguf& file, std::optional<DType> forced, const std::function<void(const std::string&)>& note);
+/// Which variant the tensors of type 107 have: `forced`, or decided from the data of the first one; nothing if there
+/// are none. The decision is told to `note`. Throws Error::unsupported if the data fit no variant.
+std::optional<DType> meaning_of_107(const Gguf& file, std::optional<DType> forced,
+                                    const std::function<void(const std::string&)>& note);
 
 /// What a model needs, before it is loaded.
 struct MemoryPlan {

@@ -22,8 +22,10 @@ std::vector<std::byte> random_rows(const DTypeInfo& info, int width, int rows, s
     for (std::size_t i = 0; i < bytes.size() / static_cast<std::size_t>(info.block_bytes); ++i) {
       const float x = random_normal(seed, i);
       const std::uint16_t half = info.dtype == DType::f16 ? f32_to_f16(x) : f32_to_bf16(x);
-      if (info.dtype == DType::f32) std::memcpy(&bytes[4 * i], &x, 4);
-      else std::memcpy(&bytes[2 * i], &half, 2);
+      if (info.dtype == DType::f32)
+        std::memcpy(&bytes[4 * i], &x, 4);
+      else
+        std::memcpy(&bytes[2 * i], &half, 2);
     }
     return bytes;
   }
@@ -34,7 +36,8 @@ std::vector<std::byte> random_rows(const DTypeInfo& info, int width, int rows, s
     do {
       for (std::size_t i = 0; i < block_bytes; ++i) block[i] = static_cast<std::byte>(random_u64(seed, draws++));
       // Scales of 8 exponent bits would overflow the sums, and which NaN comes of that is not defined.
-      if (info.dtype == DType::mxfp4 || info.dtype == DType::f8_e4m3_b128) block[0] = std::byte{112} | (block[0] & std::byte{15});
+      if (info.dtype == DType::mxfp4 || info.dtype == DType::f8_e4m3_b128)
+        block[0] = std::byte{112} | (block[0] & std::byte{15});
       if (info.dtype == DType::f8_e4m3_b128)
         for (std::size_t i = 1; i < block_bytes; ++i)
           if ((block[i] & std::byte{0x7f}) == std::byte{0x7f}) block[i] ^= std::byte{1};
@@ -61,7 +64,8 @@ std::uint64_t dot_hash(Ops& ops, const DTypeInfo& info) {
     weight = ops.prepare(weight);
     for (const int tokens : {1, 2, 9}) {
       std::vector<float> host(static_cast<std::size_t>(tokens) * width);
-      for (std::size_t i = 0; i < host.size(); ++i) host[i] = random_normal(static_cast<std::uint64_t>(width + tokens), i, 7);
+      for (std::size_t i = 0; i < host.size(); ++i)
+        host[i] = random_normal(static_cast<std::uint64_t>(width + tokens), i, 7);
       Arena plan;
       plan.rows(tokens, width);
       plan.rounded(tokens, width);
@@ -107,9 +111,10 @@ std::uint64_t model_hash(Engine& engine, std::span<const std::vector<Token>> seq
   const std::size_t vocabulary = static_cast<std::size_t>(engine.config().vocabulary);
   std::vector<std::vector<float>> logits;
   for (const auto& sequence : sequences) logits.emplace_back(sequence.size() * vocabulary);
-  const auto caches = run_schedule(engine, sequences, schedule, [&](std::size_t s, Position position, std::span<const float> row) {
-    std::copy(row.begin(), row.end(), logits[s].begin() + position * static_cast<std::ptrdiff_t>(vocabulary));
-  });
+  const auto caches =
+      run_schedule(engine, sequences, schedule, [&](std::size_t s, Position position, std::span<const float> row) {
+        std::copy(row.begin(), row.end(), logits[s].begin() + position * static_cast<std::ptrdiff_t>(vocabulary));
+      });
   Hasher hasher;
   for (const auto& rows : logits) hasher.add_values(std::span<const float>(rows));
   for (const SequenceCache& cache : caches) {
@@ -119,7 +124,9 @@ std::uint64_t model_hash(Engine& engine, std::span<const std::vector<Token>> seq
   return hasher.value();
 }
 
-std::vector<std::string> law_models() { return {"nano-q2", "nano-q4", "nano-mxfp4", "nano-rocmfp2", "nano-rocmfp4", "nano-f16"}; }
+std::vector<std::string> law_models() {
+  return {"nano-q2", "nano-q4", "nano-mxfp4", "nano-rocmfp2", "nano-rocmfp4", "nano-f16"};
+}
 
 void write_law_model(const std::string& name, const std::filesystem::path& path) {
   SynthOptions options;
@@ -134,7 +141,9 @@ std::vector<std::vector<Token>> law_tokens(int vocabulary) {
   for (const int length : {133, 5}) {
     std::vector<Token>& tokens = sequences.emplace_back();
     for (int i = 0; i < length; ++i)
-      tokens.push_back(static_cast<Token>(random_u64(static_cast<std::uint64_t>(length), static_cast<std::uint64_t>(i)) % static_cast<std::uint64_t>(vocabulary)));
+      tokens.push_back(
+          static_cast<Token>(random_u64(static_cast<std::uint64_t>(length), static_cast<std::uint64_t>(i)) %
+                             static_cast<std::uint64_t>(vocabulary)));
   }
   return sequences;
 }

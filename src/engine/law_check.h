@@ -1,8 +1,8 @@
 // The law, checked on this machine: hashes of results that must be the same everywhere.
 //
-// Three kinds of lines: `function NAME` (numerics/guard.h), `dot FORMAT` (products of random rows of every format, of many
-// widths), and `model NAME MODE` (logits and cache bytes of small synthetic models). tests/law/golden.txt holds the
-// expected hashes; they were made on a CPU and are met by every level, thread count, schedule and back end.
+// Three kinds of lines: `function NAME` (numerics/guard.h), `dot FORMAT` (products of random rows of every format, of
+// many widths), and `model NAME MODE` (logits and cache bytes of small synthetic models). tests/law/golden.txt holds
+// the expected hashes; they were made on a CPU and are met by every level, thread count, schedule and back end.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,8 @@ T number(std::string_view text, std::string_view whole) {
   T value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size())
-    throw Error(Error::Kind::bad_argument, "schedule " + std::string(whole) + ": expected tokenwise, chunk:N or mixed:SEED");
+    throw Error(Error::Kind::bad_argument,
+                "schedule " + std::string(whole) + ": expected tokenwise, chunk:N or mixed:SEED");
   return value;
 }
 
@@ -25,7 +26,9 @@ T number(std::string_view text, std::string_view whole) {
 class LogitReader {
  public:
   LogitReader(Engine& engine, const LogitSink& sink)
-      : engine_(engine), sink_(sink), vocabulary_(engine.config().vocabulary),
+      : engine_(engine),
+        sink_(sink),
+        vocabulary_(engine.config().vocabulary),
         device_(engine.ops(), sizeof(float) * kLogitRows * static_cast<std::size_t>(vocabulary_)),
         host_(static_cast<std::size_t>(kLogitRows) * vocabulary_) {}
 
@@ -59,26 +62,32 @@ Schedule parse_schedule(std::string_view text) {
   if (text == "tokenwise") return {Schedule::Kind::tokenwise, 1, 0};
   if (text.starts_with("chunk:")) {
     const int chunk = number<int>(text.substr(6), text);
-    if (chunk < 1) throw Error(Error::Kind::bad_argument, "schedule " + std::string(text) + ": a chunk has at least one token");
+    if (chunk < 1)
+      throw Error(Error::Kind::bad_argument, "schedule " + std::string(text) + ": a chunk has at least one token");
     return {Schedule::Kind::chunk, chunk, 0};
   }
   if (text.starts_with("mixed:")) return {Schedule::Kind::mixed, 0, number<std::uint64_t>(text.substr(6), text)};
-  throw Error(Error::Kind::bad_argument, "schedule " + std::string(text) + ": expected tokenwise, chunk:N or mixed:SEED");
+  throw Error(Error::Kind::bad_argument,
+              "schedule " + std::string(text) + ": expected tokenwise, chunk:N or mixed:SEED");
 }
 
-std::vector<SequenceCache> run_schedule(Engine& engine, std::span<const std::vector<Token>> sequences, const Schedule& schedule,
-                                        const LogitSink& sink) {
+std::vector<SequenceCache> run_schedule(Engine& engine, std::span<const std::vector<Token>> sequences,
+                                        const Schedule& schedule, const LogitSink& sink) {
   const int max_rows = engine.forward().max_rows();
   LogitReader reader(engine, sink);
   std::vector<SequenceCache> caches;
   for (std::size_t s = 0; s < sequences.size(); ++s) caches.push_back(engine.new_sequence());
 
-  const auto left = [&](std::size_t s) { return static_cast<int>(static_cast<Position>(sequences[s].size()) - caches[s].length()); };
+  const auto left = [&](std::size_t s) {
+    return static_cast<int>(static_cast<Position>(sequences[s].size()) - caches[s].length());
+  };
   std::vector<LogitReader::Row> rows;
   std::vector<BatchItem> items;
   const auto add = [&](std::size_t s, int count) {
     const Position begin = caches[s].length();
-    items.push_back({&caches[s], std::span(sequences[s]).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count)), count});
+    items.push_back({&caches[s],
+                     std::span(sequences[s]).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count)),
+                     count});
     for (int i = 0; i < count; ++i) rows.push_back({s, begin + i});
   };
   const auto run = [&] {
@@ -100,13 +109,16 @@ std::vector<SequenceCache> run_schedule(Engine& engine, std::span<const std::vec
 
   // Every step takes some of the unfinished sequences, in random order, each with one token or a random chunk.
   std::uint64_t draws = 0;
-  const auto draw = [&](int below) { return static_cast<int>(random_u64(schedule.seed, draws++) % static_cast<std::uint64_t>(below)); };
+  const auto draw = [&](int below) {
+    return static_cast<int>(random_u64(schedule.seed, draws++) % static_cast<std::uint64_t>(below));
+  };
   for (;;) {
     std::vector<std::size_t> open;
     for (std::size_t s = 0; s < sequences.size(); ++s)
       if (left(s) > 0) open.push_back(s);
     if (open.empty()) return caches;
-    for (std::size_t i = open.size() - 1; i > 0; --i) std::swap(open[i], open[static_cast<std::size_t>(draw(static_cast<int>(i) + 1))]);
+    for (std::size_t i = open.size() - 1; i > 0; --i)
+      std::swap(open[i], open[static_cast<std::size_t>(draw(static_cast<int>(i) + 1))]);
     int room = max_rows;
     for (const std::size_t s : open) {
       if (room == 0) break;
@@ -134,8 +146,9 @@ std::vector<std::vector<Token>> parse_token_lines(std::string_view text, std::st
       Token token = 0;
       const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), token);
       if (error != std::errc() || end != word.data() + word.size() || token < 0 || token >= vocabulary)
-        throw Error(Error::Kind::bad_argument, std::string(name) + ": line " + std::to_string(line_number) + ": \"" + std::string(word) +
-                                                   "\" is not a token id from 0 to " + std::to_string(vocabulary - 1));
+        throw Error(Error::Kind::bad_argument, std::string(name) + ": line " + std::to_string(line_number) + ": \"" +
+                                                   std::string(word) + "\" is not a token id from 0 to " +
+                                                   std::to_string(vocabulary - 1));
       sequence.push_back(token);
       at += word.size();
     }

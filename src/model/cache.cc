@@ -103,14 +103,17 @@ void SequenceCache::stage_copies(int index, int rows, const std::byte* window, c
     const int kept = std::min(rows, slots);
     for (int i = 0; i < kept; ++i) {
       const Position position = length_ + rows - kept + i;
-      copies.push_back({ring + static_cast<std::size_t>(position % slots) * entry, stage + static_cast<std::size_t>(i) * entry, entry});
+      copies.push_back({ring + static_cast<std::size_t>(position % slots) * entry,
+                        stage + static_cast<std::size_t>(i) * entry, entry});
     }
   };
   add(layer.window.bytes(), window_slots(), window, layout_.row_bytes());
   if (layer.ratio != 0)
-    add(layer.pending.bytes(), pending_slots(layer.ratio), reinterpret_cast<const std::byte*>(pending), pending_floats(layer.ratio) * sizeof(float));
+    add(layer.pending.bytes(), pending_slots(layer.ratio), reinterpret_cast<const std::byte*>(pending),
+        pending_floats(layer.ratio) * sizeof(float));
   if (layer.ratio == 4)
-    add(layer.key_pending.bytes(), pending_slots(4), reinterpret_cast<const std::byte*>(key_pending), key_pending_floats() * sizeof(float));
+    add(layer.key_pending.bytes(), pending_slots(4), reinterpret_cast<const std::byte*>(key_pending),
+        key_pending_floats() * sizeof(float));
 }
 
 void SequenceCache::commit(int rows) {
@@ -126,7 +129,8 @@ std::vector<std::byte> SequenceCache::contents() const {
   };
   for (const Layer& layer : layers_) {
     for (Position p = std::max<Position>(0, length_ - config_->window + 1); p < length_; ++p)
-      append(layer.window.bytes() + static_cast<std::size_t>(p % window_slots()) * layout_.row_bytes(), layout_.row_bytes());
+      append(layer.window.bytes() + static_cast<std::size_t>(p % window_slots()) * layout_.row_bytes(),
+             layout_.row_bytes());
     if (layer.ratio == 0) continue;
     for (Position p = pending_from(layer.ratio); p < length_; ++p) {
       const std::size_t slot = static_cast<std::size_t>(p % pending_slots(layer.ratio));
@@ -136,9 +140,11 @@ std::vector<std::byte> SequenceCache::contents() const {
       if (layer.ratio == 4) append(layer.key_pending.bytes() + slot * key_entry, key_entry);
     }
     for (std::int64_t c = 0; c < length_ / layer.ratio; ++c) {
-      append(layer.page_data[c / kPageRows] + static_cast<std::size_t>(c % kPageRows) * layout_.row_bytes(), layout_.row_bytes());
+      append(layer.page_data[c / kPageRows] + static_cast<std::size_t>(c % kPageRows) * layout_.row_bytes(),
+             layout_.row_bytes());
       if (layer.ratio == 4)
-        append(layer.key_page_data[c / kPageRows] + static_cast<std::size_t>(c % kPageRows) * layout_.key_bytes(), layout_.key_bytes());
+        append(layer.key_page_data[c / kPageRows] + static_cast<std::size_t>(c % kPageRows) * layout_.key_bytes(),
+               layout_.key_bytes());
     }
   }
   return out;
@@ -154,7 +160,8 @@ std::size_t SequenceCache::plan_bytes(const Config& config, Mode mode, std::int6
     const std::size_t pages = static_cast<std::size_t>((length / layer.ratio + kPageRows - 1) / kPageRows);
     bytes += slots * sizeof(float) * static_cast<std::size_t>(layer.ratio == 4 ? 4 : 2) * config.head_width;
     bytes += pages * kPageRows * layout.row_bytes();
-    if (layer.ratio == 4) bytes += slots * sizeof(float) * 4 * config.index_width + pages * kPageRows * layout.key_bytes();
+    if (layer.ratio == 4)
+      bytes += slots * sizeof(float) * 4 * config.index_width + pages * kPageRows * layout.key_bytes();
   }
   return bytes;
 }

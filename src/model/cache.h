@@ -1,9 +1,9 @@
 // What one sequence remembers: a pure function of (weights, mode, tokens).
 //
 // Per layer: a ring of the last raw rows; rings of the last compressor inputs, kept a token each and never folded; and
-// append-only pages of compressed rows (and indexer keys). The rings are kSlack longer than the model needs, so rewinding
-// up to kSlack tokens moves counters only. Pages are shared between copies by reference count and cloned before a shared
-// one is written, so a copy costs its rings alone.
+// append-only pages of compressed rows (and indexer keys). The rings are kSlack longer than the model needs, so
+// rewinding up to kSlack tokens moves counters only. Pages are shared between copies by reference count and cloned
+// before a shared one is written, so a copy costs its rings alone.
 //
 // A step is a transaction: it writes compressed rows behind the counted ones and stages its ring entries elsewhere;
 // commit() makes them count. A step that fails or is cancelled before that has changed nothing.
@@ -26,7 +26,9 @@ class Buffer {
  public:
   Buffer() = default;
   Buffer(Ops& ops, std::size_t bytes) : ops_(&ops), data_(ops.allocate(bytes)), bytes_(bytes) {}
-  ~Buffer() { if (data_ != nullptr) ops_->release(data_); }
+  ~Buffer() {
+    if (data_ != nullptr) ops_->release(data_);
+  }
   Buffer(Buffer&& other) noexcept { *this = std::move(other); }
   Buffer& operator=(Buffer&& other) noexcept {
     std::swap(ops_, other.ops_);
@@ -72,8 +74,8 @@ class SequenceCache {
 
   // For forward only.
 
-  /// Makes pages for `count` more tokens, cloning shared ones that would be written. Throws Error::no_memory, with nothing
-  /// changed that counts.
+  /// Makes pages for `count` more tokens, cloning shared ones that would be written. Throws Error::no_memory, with
+  /// nothing changed that counts.
   void reserve(int count);
   /// The view of layer `layer` for rows [first_row, first_row + rows) of a step.
   SequenceSlice slice(int layer, int first_row, int rows) const;
@@ -86,7 +88,8 @@ class SequenceCache {
 
   const RowLayout& layout() const { return layout_; }
   int window_slots() const { return config_->window + kSlack; }
-  /// Ring entries of a compressor: what a rewind by kSlack may still need (128: an unfinished window; 4: and the one before).
+  /// Ring entries of a compressor: what a rewind by kSlack may still need (128: an unfinished window; 4: and the one
+  /// before).
   static int pending_slots(int ratio) { return ratio == 0 ? 0 : ratio == 4 ? 8 + kSlack : 128 + kSlack; }
 
  private:

@@ -32,7 +32,8 @@ class Reader {
   void must_be(std::string_view name, std::int64_t fallback, std::int64_t expected) const {
     const std::int64_t value = file_.int_or(key(name), fallback);
     if (value != expected)
-      throw unsupported(name, "is " + std::to_string(value) + ", this engine does " + std::to_string(expected) + " only");
+      throw unsupported(name,
+                        "is " + std::to_string(value) + ", this engine does " + std::to_string(expected) + " only");
   }
   float positive(std::string_view name, float fallback) const {
     const float value = file_.float_or(key(name), fallback);
@@ -53,7 +54,8 @@ class Reader {
  private:
   int checked(std::string_view name, std::int64_t value, std::int64_t least, std::int64_t most) const {
     if (value < least || value > most)
-      throw bad(name, "is " + std::to_string(value) + ", expected " + std::to_string(least) + " to " + std::to_string(most));
+      throw bad(name,
+                "is " + std::to_string(value) + ", expected " + std::to_string(least) + " to " + std::to_string(most));
     return static_cast<int>(value);
   }
 
@@ -70,13 +72,15 @@ void refuse_other_models(const Gguf& file) {
     throw Error(Error::Kind::unsupported, file.name() + ": architecture " + std::string(architecture) +
                                               ", this engine runs deepseek4 (DeepSeek V4 Flash) only");
   for (const GgufTensor& tensor : file.tensors()) {
-    if (tensor.name.find("engram") != std::string_view::npos || tensor.name.find("indexer.k_norm") != std::string_view::npos ||
+    if (tensor.name.find("engram") != std::string_view::npos ||
+        tensor.name.find("indexer.k_norm") != std::string_view::npos ||
         tensor.name.find("indexer.attn_k") != std::string_view::npos)
       throw Error(Error::Kind::unsupported, file.name() + ": tensor " + std::string(tensor.name) +
                                                 " belongs to DeepSeek V4.1, a model that this engine does not run");
   }
   if (file.trunk_layers() == 0)
-    throw Error(Error::Kind::unsupported, file.name() + ": holds no trunk layers: a draft file, or one part of a model");
+    throw Error(Error::Kind::unsupported,
+                file.name() + ": holds no trunk layers: a draft file, or one part of a model");
   if (file.find_tensor("output_hc_fn.weight") == nullptr)
     throw Error(Error::Kind::unsupported,
                 file.name() + ": no output_hc_fn.weight: not V4 Flash (V4.1 has none), or an incomplete file");
@@ -131,28 +135,34 @@ Config read_config(const Gguf& file) {
   if (c.heads % c.output_groups != 0)
     throw read.bad("attention.output_group_count", "does not divide the number of heads");
   if (!std::has_single_bit(static_cast<unsigned>(c.index_width)) || c.index_width < 32)
-    throw read.bad("attention.indexer.key_length", "is " + std::to_string(c.index_width) + ", expected a power of two from 32 on");
+    throw read.bad("attention.indexer.key_length",
+                   "is " + std::to_string(c.index_width) + ", expected a power of two from 32 on");
   if (c.experts_used > c.experts) throw read.bad("expert_used_count", "is more than expert_count");
   if (hash_layers > layers) throw read.bad("hash_layer_count", "is more than the file has layers");
 
   const std::vector<std::int64_t> ratios = file.ints_of(read.key("attention.compress_ratios"));
   if (ratios.size() < static_cast<std::size_t>(layers))
-    throw read.bad("attention.compress_ratios", "has " + std::to_string(ratios.size()) + " entries for " + std::to_string(layers) + " layers");
+    throw read.bad("attention.compress_ratios",
+                   "has " + std::to_string(ratios.size()) + " entries for " + std::to_string(layers) + " layers");
   const std::vector<float> clamp = read.per_layer("swiglu_clamp_exp", layers, std::vector<float>(layers, 10.0f));
   const std::vector<float> shared_clamp = read.per_layer("swiglu_clamp_shexp", layers, clamp);
   bool compressed = false;
   for (int l = 0; l < layers; ++l) {
     if (ratios[l] != 0 && ratios[l] != 4 && ratios[l] != 128)
-      throw read.unsupported("attention.compress_ratios", "layer " + std::to_string(l) + " has " + std::to_string(ratios[l]) + ", this engine does 0, 4 and 128");
+      throw read.unsupported(
+          "attention.compress_ratios",
+          "layer " + std::to_string(l) + " has " + std::to_string(ratios[l]) + ", this engine does 0, 4 and 128");
     compressed = compressed || ratios[l] != 0;
     c.layers.push_back({static_cast<int>(ratios[l]), l < hash_layers, clamp[l], shared_clamp[l]});
   }
-  if (const std::string_view scaling = file.string_or(read.key("rope.scaling.type"), "yarn"); compressed && scaling != "yarn")
+  if (const std::string_view scaling = file.string_or(read.key("rope.scaling.type"), "yarn");
+      compressed && scaling != "yarn")
     throw read.unsupported("rope.scaling.type", "is " + std::string(scaling) + ", this engine does yarn only");
 
   const GgufTensor& embedding = file.tensor("token_embd.weight");
   const auto* tokens = file.find("tokenizer.ggml.tokens");
-  const std::int64_t fallback = tokens != nullptr ? static_cast<std::int64_t>(file.strings_of("tokenizer.ggml.tokens").size()) : embedding.ne[1];
+  const std::int64_t fallback =
+      tokens != nullptr ? static_cast<std::int64_t>(file.strings_of("tokenizer.ggml.tokens").size()) : embedding.ne[1];
   c.vocabulary = read.size_or("vocab_size", fallback);
   return c;
 }

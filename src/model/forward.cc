@@ -151,7 +151,8 @@ void Forward::attention(Step& step, int index, Rows y, const Input& x) {
     ops_.matmul(values, c.values, x);
     ops_.matmul(gates, c.gates, x);
     ops_.add_by_position(gates, c.positions, step.positions);
-    ops_.compress(slices, values, gates, {layer.ratio, width, is_key, c.norm, frequencies, config_.norm_epsilon}, layout_);
+    ops_.compress(slices, values, gates, {layer.ratio, width, is_key, c.norm, frequencies, config_.norm_epsilon},
+                  layout_);
     ops_.keep_pending(stage, slices, values, gates);
   };
   if (compressed) compress(w.compressor, config_.head_width, false, step.staged[index].pending);
@@ -198,8 +199,8 @@ void Forward::experts(Step& step, int index, Rows y, const Input& x) {
 
   const Rows logits = step.arena.rows(n, config_.experts);
   ops_.matmul(logits, w.router, x);
-  const Route route = {step.arena.take<std::int32_t>(static_cast<std::size_t>(slots)), step.arena.take<float>(static_cast<std::size_t>(slots)), n,
-                       config_.experts_used};
+  const Route route = {step.arena.take<std::int32_t>(static_cast<std::size_t>(slots)),
+                       step.arena.take<float>(static_cast<std::size_t>(slots)), n, config_.experts_used};
   ops_.route_experts(route, logits, w.router_bias, w.router_table, step.tokens, config_.route_scale);
 
   // gate is overwritten by the middle, whose rounded form the down matrix reads.
@@ -250,7 +251,8 @@ void Forward::run_layer(Step& step, int index) {
   step.arena.reset(sublayer);
 
   begin_sublayer(step, w.ffn_hyper, w.ffn_norm,
-                 any_quantised({&w.router, &w.experts.gate, &w.experts.up, &w.shared.gate, &w.shared.up}), coefficients, x);
+                 any_quantised({&w.router, &w.experts.gate, &w.experts.up, &w.shared.gate, &w.shared.up}), coefficients,
+                 x);
   experts(step, index, y, x);
   ops_.hyper_expand(step.streams, y, coefficients);
   step.arena.reset(mark);

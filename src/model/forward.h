@@ -64,9 +64,9 @@ class Forward {
   /// Steps of at most `max_rows` rows. The arguments must outlive it. Throws Error::no_memory.
   Forward(const Config& config, const Weights& weights, Mode mode, Ops& ops, int max_rows);
 
-  /// Runs one step and commits it. `items` hold at most max_rows tokens in all, at least one each, every sequence at most
-  /// once; token ids are below the vocabulary. `cancelled` (may be empty) is asked between layers.
-  /// Throws Error::cancelled, or what the back end throws; then no sequence has changed.
+  /// Runs one step and commits it. `items` hold at most max_rows tokens in all, at least one each, every sequence at
+  /// most once; token ids are below the vocabulary. `cancelled` (may be empty) is asked between layers. Throws
+  /// Error::cancelled, or what the back end throws; then no sequence has changed.
   void step(std::span<const BatchItem> items, const std::function<bool()>& cancelled = {});
 
   /// Rows with logits of the last step: the wanted rows of the items, in order.
@@ -92,7 +92,8 @@ class Forward {
   void run_layer(Step& step, int layer);
   void attention(Step& step, int layer, Rows y, const Input& x);
   void experts(Step& step, int layer, Rows y, const Input& x);
-  void begin_sublayer(Step& step, const HyperWeights& hyper, const float* norm, bool needs_rounded, Rows coefficients, Input& x);
+  void begin_sublayer(Step& step, const HyperWeights& hyper, const float* norm, bool needs_rounded, Rows coefficients,
+                      Input& x);
   Input normed(Step& step, Rows out, ConstRows x, const float* weight, bool needs_rounded);
   void head(Step& step);
   std::vector<SequenceSlice> slices(const Step& step, int layer) const;

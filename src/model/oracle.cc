@@ -42,7 +42,8 @@ void rotate(float* x, int width, int rotary, const Vector& frequencies, Position
   for (int i = 0; i < rotary / 2; ++i) {
     const float angle = static_cast<float>(position) * frequencies[i];
     const double c = static_cast<float>(std::cos(static_cast<double>(angle)));
-    const double s = static_cast<float>(inverse ? -std::sin(static_cast<double>(angle)) : std::sin(static_cast<double>(angle)));
+    const double s =
+        static_cast<float>(inverse ? -std::sin(static_cast<double>(angle)) : std::sin(static_cast<double>(angle)));
     float& a = x[width - rotary + 2 * i];
     float& b = x[width - rotary + 2 * i + 1];
     const double a0 = a, b0 = b;
@@ -125,9 +126,11 @@ class Oracle {
   /// One row of a tensor. The formats with side tables are not the oracle's business.
   void widen(const GgufTensor& tensor, std::int64_t r, float* out) const {
     if (tensor.dtype == DType::rocmfp3_mix || tensor.dtype == DType::rocmfp2_mix)
-      throw Error(Error::Kind::unsupported, "tensor " + std::string(tensor.name) + ": the oracle does not read formats with side tables");
+      throw Error(Error::Kind::unsupported,
+                  "tensor " + std::string(tensor.name) + ": the oracle does not read formats with side tables");
     const DType dtype = tensor.dtype == DType::rocmfp2 ? meaning_of_107_ : tensor.dtype;
-    dequantize_row(dtype, tensor.bytes.data() + static_cast<std::size_t>(r) * row_bytes(tensor.dtype, tensor.ne[0]), tensor.ne[0], out);
+    dequantize_row(dtype, tensor.bytes.data() + static_cast<std::size_t>(r) * row_bytes(tensor.dtype, tensor.ne[0]),
+                   tensor.ne[0], out);
   }
 
   /// A tensor widened to f32; kept, because a test model is small and a large one is read once a token anyway.
@@ -136,7 +139,8 @@ class Oracle {
     if (fresh) {
       const GgufTensor& tensor = file_.tensor(name);
       at->second.resize(static_cast<std::size_t>(tensor.ne[0] * tensor.rows()));
-      for (std::int64_t r = 0; r < tensor.rows(); ++r) widen(tensor, r, &at->second[static_cast<std::size_t>(r * tensor.ne[0])]);
+      for (std::int64_t r = 0; r < tensor.rows(); ++r)
+        widen(tensor, r, &at->second[static_cast<std::size_t>(r * tensor.ne[0])]);
     }
     return at->second;
   }
@@ -230,15 +234,20 @@ class Oracle {
   // ---- attention ----
 
   /// Takes in one token; appends a row when it completes a window. Rows stand at the window's first position.
-  void feed(Compressor& state, const std::string& name, const Vector& a, Position position, int ratio, int width, bool is_key) {
+  void feed(Compressor& state, const std::string& name, const Vector& a, Position position, int ratio, int width,
+            bool is_key) {
     state.values.push_back(multiply(name + "_kv.weight", a.data()));
     Vector gate = multiply(name + "_gate.weight", a.data());
     const Vector& bias = all(name + "_ape.weight");
-    for (std::size_t d = 0; d < gate.size(); ++d) gate[d] += bias[static_cast<std::size_t>(position % ratio) * gate.size() + d];
+    for (std::size_t d = 0; d < gate.size(); ++d)
+      gate[d] += bias[static_cast<std::size_t>(position % ratio) * gate.size() + d];
     state.gates.push_back(std::move(gate));
     if ((position + 1) % ratio != 0) return;
     const Position begin = position + 1 - ratio;
-    struct Candidate { Position p; int offset; };
+    struct Candidate {
+      Position p;
+      int offset;
+    };
     std::vector<Candidate> candidates;
     if (ratio == 4)
       for (Position p = begin - 4; p < begin; ++p)
@@ -259,13 +268,16 @@ class Oracle {
     Vector row = rms(pooled.data(), width, all(name + "_norm.weight").data(), c_.norm_epsilon);
     rotate(row.data(), width, c_.rotary, yarn_, begin, false);
     if (mode_ == Mode::official) {
-      if (is_key) simulate_fp4(row.data(), width);
-      else simulate_fp8(row.data(), width - c_.rotary);
+      if (is_key)
+        simulate_fp4(row.data(), width);
+      else
+        simulate_fp8(row.data(), width - c_.rotary);
     }
     state.rows.push_back(std::move(row));
   }
 
-  std::vector<int> select(const LayerState& state, const std::string& prefix, const Vector& qr, const Vector& a, Position position) {
+  std::vector<int> select(const LayerState& state, const std::string& prefix, const Vector& qr, const Vector& a,
+                          Position position) {
     const int visible = static_cast<int>((position + 1) / 4);
     std::vector<int> ids(static_cast<std::size_t>(visible));
     std::iota(ids.begin(), ids.end(), 0);
@@ -282,7 +294,8 @@ class Oracle {
     for (int r = 0; r < visible; ++r) {
       double sum = 0;
       for (int h = 0; h < c_.index_heads; ++h)
-        sum += static_cast<double>(weights[h]) * std::max(0.0f, dot(&q[h * c_.index_width], state.keys.rows[r].data(), c_.index_width));
+        sum += static_cast<double>(weights[h]) *
+               std::max(0.0f, dot(&q[h * c_.index_width], state.keys.rows[r].data(), c_.index_width));
       scores[r] = static_cast<float>(sum);
     }
     std::stable_sort(ids.begin(), ids.end(), [&](int x, int y) { return scores[x] > scores[y]; });
@@ -307,7 +320,8 @@ class Oracle {
     if (ratio == 4) feed(state.keys, prefix + "indexer_compressor", a, position, ratio, c_.index_width, true);
 
     std::vector<const float*> rows;
-    for (Position p = std::max<Position>(0, position - c_.window + 1); p <= position; ++p) rows.push_back(state.raw[p].data());
+    for (Position p = std::max<Position>(0, position - c_.window + 1); p <= position; ++p)
+      rows.push_back(state.raw[p].data());
     if (ratio == 128)
       for (const Vector& r : state.rows.rows) rows.push_back(r.data());
     if (ratio == 4)
@@ -341,7 +355,8 @@ class Oracle {
     const int group_width = c_.heads / c_.output_groups * width;
     Vector lowered;
     for (int g = 0; g < c_.output_groups; ++g) {
-      const Vector part = multiply(prefix + "attn_output_a.weight", &out[g * group_width], static_cast<std::int64_t>(g) * c_.output_rank, c_.output_rank);
+      const Vector part = multiply(prefix + "attn_output_a.weight", &out[g * group_width],
+                                   static_cast<std::int64_t>(g) * c_.output_rank, c_.output_rank);
       lowered.insert(lowered.end(), part.begin(), part.end());
     }
     return multiply(prefix + "attn_output_b.weight", lowered.data());
@@ -349,7 +364,8 @@ class Oracle {
 
   // ---- experts ----
 
-  Vector expert(const std::string& gate, const std::string& up, const std::string& down, int e, const Vector& x, float weight, float limit) {
+  Vector expert(const std::string& gate, const std::string& up, const std::string& down, int e, const Vector& x,
+                float weight, float limit) {
     const int f = c_.expert_width;
     Vector g = multiply(gate, x.data(), static_cast<std::int64_t>(e) * f, f);
     const Vector u = multiply(up, x.data(), static_cast<std::int64_t>(e) * f, f);
@@ -365,7 +381,8 @@ class Oracle {
     if (c_.layers[l].hash_routed) {
       const GgufTensor& table = file_.tensor(prefix + "ffn_gate_tid2eid.weight");
       chosen.resize(static_cast<std::size_t>(c_.experts_used));
-      std::memcpy(chosen.data(), table.bytes.data() + static_cast<std::size_t>(token) * chosen.size() * 4, chosen.size() * 4);
+      std::memcpy(chosen.data(), table.bytes.data() + static_cast<std::size_t>(token) * chosen.size() * 4,
+                  chosen.size() * 4);
     } else {
       const Vector& bias = all(prefix + "exp_probs_b.bias");
       std::stable_sort(chosen.begin(), chosen.end(), [&](int a, int b) { return p[a] + bias[a] > p[b] + bias[b]; });
@@ -377,12 +394,13 @@ class Oracle {
     std::sort(chosen.begin(), chosen.end());
     Vector y(static_cast<std::size_t>(c_.width));
     for (int e : chosen) {
-      const Vector part = expert(prefix + "ffn_gate_exps.weight", prefix + "ffn_up_exps.weight", prefix + "ffn_down_exps.weight",
-                                 e, x, (p[e] / sum) * c_.route_scale, c_.layers[l].clamp);
+      const Vector part =
+          expert(prefix + "ffn_gate_exps.weight", prefix + "ffn_up_exps.weight", prefix + "ffn_down_exps.weight", e, x,
+                 (p[e] / sum) * c_.route_scale, c_.layers[l].clamp);
       for (int d = 0; d < c_.width; ++d) y[d] += part[d];
     }
-    const Vector part = expert(prefix + "ffn_gate_shexp.weight", prefix + "ffn_up_shexp.weight", prefix + "ffn_down_shexp.weight",
-                               0, x, 1.0f, c_.layers[l].shared_clamp);
+    const Vector part = expert(prefix + "ffn_gate_shexp.weight", prefix + "ffn_up_shexp.weight",
+                               prefix + "ffn_down_shexp.weight", 0, x, 1.0f, c_.layers[l].shared_clamp);
     for (int d = 0; d < c_.width; ++d) y[d] += part[d];
     return y;
   }
@@ -398,7 +416,8 @@ class Oracle {
 
 }  // namespace
 
-std::vector<float> oracle_logits(const Gguf& file, const Config& config, Mode mode, std::span<const Token> tokens, DType meaning_of_107) {
+std::vector<float> oracle_logits(const Gguf& file, const Config& config, Mode mode, std::span<const Token> tokens,
+                                 DType meaning_of_107) {
   Oracle oracle(file, config, mode, meaning_of_107);
   std::vector<float> out;
   for (std::size_t i = 0; i < tokens.size(); ++i) {

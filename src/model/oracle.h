@@ -1,8 +1,8 @@
 // The oracle: a slow, plain evaluation of the model with f64 accumulation, written from docs/architecture.md alone.
 //
 // It says how accurate the engine is; it shares nothing with the engine's own arithmetic (no ops, no order, no int8
-// activations, libm's functions), only the reading of weights and the model's own fp8 and fp4 roundings. Token by token,
-// one thread, everything kept.
+// activations, libm's functions), only the reading of weights and the model's own fp8 and fp4 roundings. Token by
+// token, one thread, everything kept.
 #pragma once
 
 #include <span>

@@ -40,7 +40,8 @@ class WeightLoader {
     std::vector<float> values(static_cast<std::size_t>(width) * rows);
     const std::size_t bytes = row_bytes(tensor.dtype, width);
     for (int r = 0; r < rows; ++r)
-      dequantize_row(tensor.dtype, tensor.bytes.data() + r * bytes, width, values.data() + static_cast<std::ptrdiff_t>(r) * width);
+      dequantize_row(tensor.dtype, tensor.bytes.data() + r * bytes, width,
+                     values.data() + static_cast<std::ptrdiff_t>(r) * width);
     return static_cast<const float*>(keep(values.data(), values.size() * sizeof(float)));
   }
 
@@ -51,7 +52,8 @@ class WeightLoader {
     std::vector<std::int32_t> ids(static_cast<std::size_t>(width) * rows);
     std::memcpy(ids.data(), tensor.bytes.data(), ids.size() * sizeof(std::int32_t));
     for (std::int32_t id : ids)
-      if (id < 0 || id >= experts) throw bad(name, "holds expert " + std::to_string(id) + " of " + std::to_string(experts));
+      if (id < 0 || id >= experts)
+        throw bad(name, "holds expert " + std::to_string(id) + " of " + std::to_string(experts));
     return static_cast<const std::int32_t*>(keep(ids.data(), ids.size() * sizeof(std::int32_t)));
   }
 
@@ -59,12 +61,14 @@ class WeightLoader {
   void read_mix_tables() {
     std::vector<MixShape> shapes;
     for (const GgufTensor& tensor : file_.tensors())
-      if (is_mix(tensor.dtype)) shapes.push_back({std::string(tensor.name), tensor.dtype, tensor.ne[0], tensor.ne[1], tensor.ne[2]});
+      if (is_mix(tensor.dtype))
+        shapes.push_back({std::string(tensor.name), tensor.dtype, tensor.ne[0], tensor.ne[1], tensor.ne[2]});
     if (shapes.empty()) return;
     for (const MixKindInfo& info : mix_kinds()) {
       if (file_.find(info.key) != nullptr) {
         out_.mix_.add(info.kind, file_.bytes_of(info.key), file_.name() + ": key " + std::string(info.key));
-      } else if (const std::string beside = file_.part_name(0) + std::string(info.suffix); std::filesystem::exists(beside)) {
+      } else if (const std::string beside = file_.part_name(0) + std::string(info.suffix);
+                 std::filesystem::exists(beside)) {
         out_.mix_.add(info.kind, MappedFile(beside).bytes(), beside);
       }
     }
@@ -81,14 +85,19 @@ class WeightLoader {
  private:
   static bool is_mix(DType dtype) { return dtype == DType::rocmfp3_mix || dtype == DType::rocmfp2_mix; }
 
-  /// Looks for scales that no encoder writes, in a few places of the tensor: all of it would be a read of the whole file.
+  /// Looks for scales that no encoder writes, in a few places of the tensor: all of it would be a read of the whole
+  /// file.
   void check_blocks(const GgufTensor& tensor, DType dtype) const {
     constexpr std::size_t kPlaces = 4, kBlocks = 64;
-    const std::size_t block = static_cast<std::size_t>(info_of(dtype).block_bytes), blocks = tensor.bytes.size() / block;
+    const std::size_t block = static_cast<std::size_t>(info_of(dtype).block_bytes),
+                      blocks = tensor.bytes.size() / block;
     for (std::size_t place = 0; place < kPlaces; ++place) {
       const std::size_t first = blocks <= kBlocks ? 0 : place * (blocks - kBlocks) / (kPlaces - 1);
-      const auto problem = find_invalid_block(dtype, tensor.bytes.subspan(first * block, std::min(kBlocks, blocks - first) * block));
-      if (problem) throw bad(std::string(tensor.name), "has damaged data: from block " + std::to_string(first) + " on, " + *problem);
+      const auto problem =
+          find_invalid_block(dtype, tensor.bytes.subspan(first * block, std::min(kBlocks, blocks - first) * block));
+      if (problem)
+        throw bad(std::string(tensor.name),
+                  "has damaged data: from block " + std::to_string(first) + " on, " + *problem);
     }
   }
 
@@ -102,12 +111,14 @@ class WeightLoader {
     for (int axis = 0; axis < 4; ++axis) {
       if (tensor.ne[axis] == expected[axis]) continue;
       const auto shape = [](const auto& ne) {
-        return "[" + std::to_string(ne[0]) + ", " + std::to_string(ne[1]) + ", " + std::to_string(ne[2]) + ", " + std::to_string(ne[3]) + "]";
+        return "[" + std::to_string(ne[0]) + ", " + std::to_string(ne[1]) + ", " + std::to_string(ne[2]) + ", " +
+               std::to_string(ne[3]) + "]";
       };
       throw bad(name, "is " + shape(tensor.ne) + ", expected " + shape(expected));
     }
     // Activations are rounded in blocks of 32, so a quantised row of another length has no meaning here.
-    if (info_of(tensor.dtype).quantised && width % 32 != 0) throw bad(name, "is quantised and its rows are not a multiple of 32");
+    if (info_of(tensor.dtype).quantised && width % 32 != 0)
+      throw bad(name, "is quantised and its rows are not a multiple of 32");
     return tensor;
   }
 
@@ -120,11 +131,12 @@ class WeightLoader {
 namespace {
 
 HyperWeights load_hyper(WeightLoader& load, const std::string& name, const Config& c, int coefficients, int scales) {
-  return {load.matrix(name + "_fn.weight", c.streams * c.width, coefficients), load.floats(name + "_scale.weight", scales),
-          load.floats(name + "_base.weight", coefficients)};
+  return {load.matrix(name + "_fn.weight", c.streams * c.width, coefficients),
+          load.floats(name + "_scale.weight", scales), load.floats(name + "_base.weight", coefficients)};
 }
 
-CompressorWeights load_compressor(WeightLoader& load, const std::string& name, const Config& c, int ratio, int row_width) {
+CompressorWeights load_compressor(WeightLoader& load, const std::string& name, const Config& c, int ratio,
+                                  int row_width) {
   const int width = ratio == 4 ? 2 * row_width : row_width;
   CompressorWeights w;
   w.values = load.matrix(name + "_kv.weight", c.width, width);
@@ -145,7 +157,8 @@ LayerWeights load_layer(WeightLoader& load, const Config& c, int index) {
   w.kv = load.matrix(prefix + "attn_kv.weight", c.width, c.head_width);
   w.kv_norm = load.floats(prefix + "attn_kv_a_norm.weight", c.head_width);
   w.sinks = load.floats(prefix + "attn_sinks.weight", c.heads);
-  w.output_a = load.matrix(prefix + "attn_output_a.weight", c.heads / c.output_groups * c.head_width, c.output_groups * c.output_rank);
+  w.output_a = load.matrix(prefix + "attn_output_a.weight", c.heads / c.output_groups * c.head_width,
+                           c.output_groups * c.output_rank);
   w.output_b = load.matrix(prefix + "attn_output_b.weight", c.output_groups * c.output_rank, c.width);
   if (layer.ratio != 0) w.compressor = load_compressor(load, prefix + "attn_compressor", c, layer.ratio, c.head_width);
   if (layer.ratio == 4) {
@@ -185,8 +198,9 @@ Weights::Weights(const Gguf& file, const Config& c, Ops& ops, std::optional<DTyp
     return static_cast<const float*>(load.keep(table.data(), table.size() * sizeof(float)));
   };
   frequencies = keep(rope_frequencies(c.rope_base, c.rotary, std::nullopt));
-  compressed_frequencies = keep(rope_frequencies(
-      c.compressed_rope_base, c.rotary, YarnScaling{c.yarn_factor, c.yarn_original, c.yarn_beta_fast, c.yarn_beta_slow}));
+  compressed_frequencies =
+      keep(rope_frequencies(c.compressed_rope_base, c.rotary,
+                            YarnScaling{c.yarn_factor, c.yarn_original, c.yarn_beta_fast, c.yarn_beta_slow}));
 }
 
 }  // namespace lockstep

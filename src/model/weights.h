@@ -45,16 +45,16 @@ struct LayerWeights {
   HyperWeights attention_hyper, ffn_hyper;
   const float* ffn_norm = nullptr;
   Weight router;
-  const float* router_bias = nullptr;           // score-routed layers
-  const std::int32_t* router_table = nullptr;   // hash-routed layers, [vocabulary, used]
+  const float* router_bias = nullptr;          // score-routed layers
+  const std::int32_t* router_table = nullptr;  // hash-routed layers, [vocabulary, used]
   ExpertWeights experts, shared;
 };
 
 class Weights {
  public:
   /// Reads what the model needs from `file`, which must outlive the result, into the memory of `ops`, likewise.
-  /// `meaning_of_107` is the variant of tensor type 107, decided by the caller. Throws Error::bad_file naming the tensor
-  /// that is missing or has the wrong shape or format.
+  /// `meaning_of_107` is the variant of tensor type 107, decided by the caller. Throws Error::bad_file naming the
+  /// tensor that is missing or has the wrong shape or format.
   Weights(const Gguf& file, const Config& config, Ops& ops, std::optional<DType> meaning_of_107 = std::nullopt);
 
   Weight embedding, head;

@@ -16,17 +16,34 @@
 namespace lockstep {
 
 enum class Guarded {
-  divide, sqrt, fma, subnormal, divide64, fma64,  // primitives of the machine that everything rests on
-  f16, bf16, e4m3, e2m1, fp8_block, fp4_block, int8_block,
-  exp, log, sigmoid, silu, softplus, sqrt_softplus, sin, cos,
+  divide,
+  sqrt,
+  fma,
+  subnormal,
+  divide64,
+  fma64,  // primitives of the machine that everything rests on
+  f16,
+  bf16,
+  e4m3,
+  e2m1,
+  fp8_block,
+  fp4_block,
+  int8_block,
+  exp,
+  log,
+  sigmoid,
+  silu,
+  softplus,
+  sqrt_softplus,
+  sin,
+  cos,
   random,
 };
 inline constexpr int kGuardedCount = 22;
 inline constexpr const char* kGuardedNames[kGuardedCount] = {
-    "divide", "sqrt", "fma", "subnormal", "divide64", "fma64",
-    "f16", "bf16", "e4m3", "e2m1", "fp8_block", "fp4_block", "int8_block",
-    "exp", "log", "sigmoid", "silu", "softplus", "sqrt_softplus", "sin", "cos",
-    "random"};
+    "divide", "sqrt",     "fma",           "subnormal", "divide64",   "fma64", "f16", "bf16",
+    "e4m3",   "e2m1",     "fp8_block",     "fp4_block", "int8_block", "exp",   "log", "sigmoid",
+    "silu",   "softplus", "sqrt_softplus", "sin",       "cos",        "random"};
 inline constexpr std::uint32_t kGuardPoints = 1u << 20;
 
 /// Argument i of the grid over [low, high]: the first half are evenly spaced, the second half walk through all f32 bit
@@ -58,21 +75,34 @@ LOCKSTEP_HOST_DEVICE inline std::uint32_t guard_result(Guarded function, std::ui
   const float angle = guard_argument(i, 0.0f, 1048576.0f, -1048576.0f, 1048576.0f);
   float y = 0;
   switch (function) {
-    case Guarded::divide: y = a / b; break;
-    case Guarded::sqrt: y = sqrt_f32(a); break;
-    case Guarded::fma: y = fma_f32(a, b, c); break;
-    case Guarded::subnormal: y = (f32_of(words.word[0] >> 7) + f32_of(words.word[1] >> 8)) * 0.75f; break;
-    case Guarded::divide64: return fold_f64(wide / f64_of(random_u64(0, i, 2)));
-    case Guarded::fma64: return fold_f64(fma_f64(wide, f64_of(random_u64(0, i, 2)), f64_of(random_u64(0, i, 3))));
+    case Guarded::divide:
+      y = a / b;
+      break;
+    case Guarded::sqrt:
+      y = sqrt_f32(a);
+      break;
+    case Guarded::fma:
+      y = fma_f32(a, b, c);
+      break;
+    case Guarded::subnormal:
+      y = (f32_of(words.word[0] >> 7) + f32_of(words.word[1] >> 8)) * 0.75f;
+      break;
+    case Guarded::divide64:
+      return fold_f64(wide / f64_of(random_u64(0, i, 2)));
+    case Guarded::fma64:
+      return fold_f64(fma_f64(wide, f64_of(random_u64(0, i, 2)), f64_of(random_u64(0, i, 3))));
     case Guarded::f16: {
       // All codes widened and moved a little, and any f32 narrowed.
       const float moved = f16_to_f32(static_cast<std::uint16_t>(i)) * 0x1.002p+0f;
       const std::uint32_t narrowed = magnitude_bits(any) > kInfinity ? 0u : f32_to_f16(any);
       return narrowed << 16 | (magnitude_bits(moved) > kInfinity ? 0u : f32_to_f16(moved));
     }
-    case Guarded::bf16: return f32_to_bf16(any);
-    case Guarded::e4m3: return f32_to_e4m3(any);
-    case Guarded::e2m1: return f32_to_e2m1(any);
+    case Guarded::bf16:
+      return f32_to_bf16(any);
+    case Guarded::e4m3:
+      return f32_to_e4m3(any);
+    case Guarded::e2m1:
+      return f32_to_e2m1(any);
     // A block of which `a` is the largest value and `part` another one.
     case Guarded::fp8_block: {
       const int exponent = fp8_exponent(magnitude_bits(a));
@@ -88,15 +118,32 @@ LOCKSTEP_HOST_DEVICE inline std::uint32_t guard_result(Guarded function, std::ui
       const Int8Scale scale = int8_scale(magnitude_bits(a));
       return magnitude_bits(scale.scale) ^ static_cast<std::uint32_t>(int8_code(part, scale.inverse)) << 24;
     }
-    case Guarded::exp: y = exp_f32(any); break;
-    case Guarded::log: y = log_f32(guard_argument(i, 0.0f, 4.0f, 0.0f, infinity)); break;
-    case Guarded::sigmoid: y = sigmoid_f32(any); break;
-    case Guarded::silu: y = silu_f32(any); break;
-    case Guarded::softplus: y = softplus_f32(any); break;
-    case Guarded::sqrt_softplus: y = sqrt_softplus_f32(any); break;
-    case Guarded::sin: y = sin_cos(angle).sin; break;
-    case Guarded::cos: y = sin_cos(angle).cos; break;
-    case Guarded::random: return words.word[0] ^ words.word[1] ^ words.word[2] ^ words.word[3];
+    case Guarded::exp:
+      y = exp_f32(any);
+      break;
+    case Guarded::log:
+      y = log_f32(guard_argument(i, 0.0f, 4.0f, 0.0f, infinity));
+      break;
+    case Guarded::sigmoid:
+      y = sigmoid_f32(any);
+      break;
+    case Guarded::silu:
+      y = silu_f32(any);
+      break;
+    case Guarded::softplus:
+      y = softplus_f32(any);
+      break;
+    case Guarded::sqrt_softplus:
+      y = sqrt_softplus_f32(any);
+      break;
+    case Guarded::sin:
+      y = sin_cos(angle).sin;
+      break;
+    case Guarded::cos:
+      y = sin_cos(angle).cos;
+      break;
+    case Guarded::random:
+      return words.word[0] ^ words.word[1] ^ words.word[2] ^ words.word[3];
   }
   return magnitude_bits(y) > kInfinity ? kQuietNaN : bits_of(y);
 }

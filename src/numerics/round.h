@@ -129,9 +129,7 @@ LOCKSTEP_HOST_DEVICE constexpr std::uint8_t f32_to_e2m1(float x) {
 inline constexpr int kBadExponent = 128;
 
 /// Exponent of the smallest power of two >= x, for normal x > 0.
-LOCKSTEP_HOST_DEVICE constexpr int ceil_log2(float x) {
-  return static_cast<int>((bits_of(x) + 0x7fffffu) >> 23) - 127;
-}
+LOCKSTEP_HOST_DEVICE constexpr int ceil_log2(float x) { return static_cast<int>((bits_of(x) + 0x7fffffu) >> 23) - 127; }
 
 /// Scale exponent of an fp8 block: smallest power of two >= max(amax, 1e-4) / 448. In [-22, 120] for finite blocks.
 LOCKSTEP_HOST_DEVICE constexpr int fp8_exponent(std::uint32_t amax_bits) {

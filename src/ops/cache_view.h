@@ -1,8 +1,8 @@
 // How ops see the caches of one layer: rows packed without loss, a ring of recent ones, pages of compressed ones.
 //
 // In official mode a row's first channels are fp8 values (a code and a power of two each 64 channels), so a packed row
-// holds codes, block exponents and the f32 rotary channels; an indexer key is fp4 codes and exponents. In plain mode both
-// are f32. Packing is exact either way: unpack(pack(row)) gives the row's bits.
+// holds codes, block exponents and the f32 rotary channels; an indexer key is fp4 codes and exponents. In plain mode
+// both are f32. Packing is exact either way: unpack(pack(row)) gives the row's bits.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,13 @@
 
 namespace lockstep {
 
-/// Which of the model's own roundings are applied (docs/numerics.md): official = fp8 rows and Hadamard + fp4 indexer, as
-/// the model was trained; plain = neither.
+/// Which of the model's own roundings are applied (docs/numerics.md): official = fp8 rows and Hadamard + fp4 indexer,
+/// as the model was trained; plain = neither.
 enum class Mode : std::uint8_t { official, plain };
 
-inline constexpr int kFp8Block = 64;   // channels that share one power of two in an fp8 row
-inline constexpr int kFp4Block = 32;   // and in an fp4 indexer key or query
-inline constexpr int kPageRows = 64;   // compressed rows a page
+inline constexpr int kFp8Block = 64;  // channels that share one power of two in an fp8 row
+inline constexpr int kFp4Block = 32;  // and in an fp4 indexer key or query
+inline constexpr int kPageRows = 64;  // compressed rows a page
 
 /// Sizes of the packed rows of one model in one mode.
 struct RowLayout {
@@ -50,7 +50,7 @@ struct SequenceSlice {
 
   const std::byte* window = nullptr;  // packed rows of the last window_slots positions
   int window_slots = 0;
-  const float* pending = nullptr;  // compressor inputs: slots of [values | gates], each compressor_width floats
+  const float* pending = nullptr;      // compressor inputs: slots of [values | gates], each compressor_width floats
   const float* key_pending = nullptr;  // the same of the indexer's compressor
   int pending_slots = 0;
   std::byte* const* pages = nullptr;      // compressed row c is row c % kPageRows of page c / kPageRows

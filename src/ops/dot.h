@@ -9,9 +9,9 @@
 
 namespace lockstep {
 
-/// Float dot of `width` values. Octet o = k / 8 of a chunk goes to lane o % lanes; each of the 8 places of an octet has a
-/// partial sum of its own in the lane, so that a vector unit adds whole octets and a thread loads 16 bytes. The places of
-/// a lane are added in ascending order, then the lanes by fold, then the chunks in ascending order.
+/// Float dot of `width` values. Octet o = k / 8 of a chunk goes to lane o % lanes; each of the 8 places of an octet has
+/// a partial sum of its own in the lane, so that a vector unit adds whole octets and a thread loads 16 bytes. The
+/// places of a lane are added in ascending order, then the lanes by fold, then the chunks in ascending order.
 inline float float_dot(const float* x, const float* y, std::int64_t width) {
   float total = 0;
   for (std::int64_t begin = 0; begin < width; begin += kChunk) {
@@ -41,8 +41,9 @@ inline float block_term(const Block& block, const std::int8_t* codes) {
     dot[i / 16] += block.level[i] * codes[i];
     code_sum[i / 16] += codes[i];
   }
-  float term = block.dual ? fma_f32(static_cast<float>(dot[1]), block.scale[1], static_cast<float>(dot[0]) * block.scale[0])
-                          : static_cast<float>(dot[0] + dot[1]) * block.scale[0];
+  float term = block.dual
+                   ? fma_f32(static_cast<float>(dot[1]), block.scale[1], static_cast<float>(dot[0]) * block.scale[0])
+                   : static_cast<float>(dot[0] + dot[1]) * block.scale[0];
   if (block.has_min) {
     const std::int32_t min = block.min_level[0] * code_sum[0] + block.min_level[1] * code_sum[1];
     term = fma_f32(-static_cast<float>(min), block.min_scale, term);

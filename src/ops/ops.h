@@ -1,13 +1,13 @@
 // The operations of the model, as a back end sees them.
 //
-// Plain ops are pure virtual; ops/reference.cc spells each one as the literal loop that defines its bits. Fused ops have a
-// default body made of plain ops: a back end overrides one to be faster, and the tests compare bits. A back end picks its
-// kernel by shape, never its sum: every reduction follows numerics/order.h, so a row's result cannot depend on which other
-// rows, threads or sequences share the step.
+// Plain ops are pure virtual; ops/reference.cc spells each one as the literal loop that defines its bits. Fused ops
+// have a default body made of plain ops: a back end overrides one to be faster, and the tests compare bits. A back end
+// picks its kernel by shape, never its sum: every reduction follows numerics/order.h, so a row's result cannot depend
+// on which other rows, threads or sequences share the step.
 //
-// All pointers lie in the back end's memory (allocate). No op allocates, throws or synchronises unless it says so; a step
-// is planned before it starts. Matrices are rows of tokens: x [n, width]. In comments D is the model width, S the number
-// of hyper-connection streams, P the width of a head, R its rotary channels.
+// All pointers lie in the back end's memory (allocate). No op allocates, throws or synchronises unless it says so; a
+// step is planned before it starts. Matrices are rows of tokens: x [n, width]. In comments D is the model width, S the
+// number of hyper-connection streams, P the width of a head, R its rotary channels.
 #pragma once
 
 #include <cstddef>
@@ -23,9 +23,9 @@ namespace lockstep {
 
 /// Constants of a compressor (docs: architecture, "compressed rows").
 struct CompressorSpec {
-  int ratio = 0;    // 4 (windows overlap) or 128
-  int width = 0;    // channels of the row it makes
-  bool is_key = false;  // an indexer key (Hadamard, fp4) rather than a row (fp8)
+  int ratio = 0;                       // 4 (windows overlap) or 128
+  int width = 0;                       // channels of the row it makes
+  bool is_key = false;                 // an indexer key (Hadamard, fp4) rather than a row (fp8)
   const float* norm = nullptr;         // [width]
   const float* frequencies = nullptr;  // [rotary / 2]
   float epsilon = 0;
@@ -55,7 +55,8 @@ class Ops {
   virtual void upload(void* to, const void* from, std::size_t bytes) = 0;
   virtual void download(void* to, const void* from, std::size_t bytes) = 0;
 
-  /// Takes a tensor of the file into the back end. `weight.data` points into the mapped file, which outlives the result.
+  /// Takes a tensor of the file into the back end. `weight.data` points into the mapped file, which outlives the
+  /// result.
   virtual Weight prepare(const Weight& weight) = 0;
 
   // ---- Matrices ----
@@ -87,14 +88,15 @@ class Ops {
   /// out[i] = cos, sin pairs of float(positions[i]) * frequencies[pair], [rotary] floats a row.
   virtual void rotation_table(Rows out, const Position* positions, const float* frequencies) = 0;
 
-  /// Rotates the last table.width channels of every head (head_width channels each) of row i by table row i, interleaved
-  /// pairs; backwards if `inverse`. In place.
+  /// Rotates the last table.width channels of every head (head_width channels each) of row i by table row i,
+  /// interleaved pairs; backwards if `inverse`. In place.
   virtual void rotate(Rows x, int head_width, ConstRows table, bool inverse) = 0;
 
   /// x[i] += table[positions[i] % table.rows].
   virtual void add_by_position(Rows x, ConstRows table, const Position* positions) = 0;
 
-  /// The model's fp8 simulation of the first `channels` channels of every row, in place: blocks of 64, power-of-two scale.
+  /// The model's fp8 simulation of the first `channels` channels of every row, in place: blocks of 64, power-of-two
+  /// scale.
   virtual void round_fp8(Rows x, int channels) = 0;
 
   /// Hadamard transform and fp4 simulation of every head of `head_width` channels, in place (architecture 8.2).
@@ -129,8 +131,8 @@ class Ops {
   virtual void compress(std::span<const SequenceSlice> slices, ConstRows values, ConstRows gates,
                         const CompressorSpec& spec, const RowLayout& layout) = 0;
 
-  /// Chooses for every row the top_k visible compressed rows of its sequence by score (all, if there are no more), larger
-  /// score first, then lower id. queries [n, heads * key_width], head_weights [n, heads].
+  /// Chooses for every row the top_k visible compressed rows of its sequence by score (all, if there are no more),
+  /// larger score first, then lower id. queries [n, heads * key_width], head_weights [n, heads].
   virtual void select_rows(Selection out, std::span<const SequenceSlice> slices, ConstRows queries,
                            ConstRows head_weights, int ratio, int top_k, const RowLayout& layout) = 0;
 
@@ -158,8 +160,9 @@ class Ops {
 
   // ---- Experts ----
 
-  /// Scores = sqrt(softplus(logits)). Chooses route.used experts a row: by score + bias (ties: lower id), or, if `table`
-  /// is given, table row tokens[i]. Weights are the unbiased scores over their sum (at least 2^-14), times route_scale.
+  /// Scores = sqrt(softplus(logits)). Chooses route.used experts a row: by score + bias (ties: lower id), or, if
+  /// `table` is given, table row tokens[i]. Weights are the unbiased scores over their sum (at least 2^-14), times
+  /// route_scale.
   virtual void route_experts(Route route, ConstRows logits, const float* bias, const std::int32_t* table,
                              const Token* tokens, float route_scale) = 0;
 

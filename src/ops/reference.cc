@@ -1,5 +1,5 @@
-// The literal loops that define every op's bits: one thread, host memory, no cleverness. Everything else in the engine is
-// measured against this file with memcmp. Attention and its caches are in reference_attention.cc.
+// The literal loops that define every op's bits: one thread, host memory, no cleverness. Everything else in the engine
+// is measured against this file with memcmp. Attention and its caches are in reference_attention.cc.
 #include "ops/reference.h"
 
 #include <algorithm>
@@ -143,17 +143,16 @@ void ReferenceOps::hyper_expand(Rows streams, ConstRows y, ConstRows coefficient
 
 void ReferenceOps::hyper_spread(Rows streams, ConstRows x) {
   for (int i = 0; i < x.rows; ++i)
-    for (int begin = 0; begin < streams.width; begin += x.width)
-      std::copy_n(x.row(i), x.width, streams.row(i) + begin);
+    for (int begin = 0; begin < streams.width; begin += x.width) std::copy_n(x.row(i), x.width, streams.row(i) + begin);
 }
 
 void ReferenceOps::route_experts(Route route, ConstRows logits, const float* bias, const std::int32_t* table,
                                  const Token* tokens, float route_scale) {
   std::vector<std::uint64_t> scratch(static_cast<std::size_t>(logits.width));
   for (int i = 0; i < route.rows; ++i)
-    route_row(route.expert + i * route.used, route.weight + i * route.used, route.used, logits.row(i), logits.width, bias,
-              table == nullptr ? nullptr : table + static_cast<std::ptrdiff_t>(tokens[i]) * route.used, route_scale,
-              scratch);
+    route_row(route.expert + i * route.used, route.weight + i * route.used, route.used, logits.row(i), logits.width,
+              bias, table == nullptr ? nullptr : table + static_cast<std::ptrdiff_t>(tokens[i]) * route.used,
+              route_scale, scratch);
 }
 
 void ReferenceOps::swiglu(Rows out, ConstRows gate, ConstRows up, const float* row_weights, float limit) {

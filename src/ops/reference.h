@@ -1,5 +1,5 @@
-// The back end of literal loops. The CPU back end derives from it and overrides what it makes fast, so an op that nobody
-// has made fast yet is merely slow.
+// The back end of literal loops. The CPU back end derives from it and overrides what it makes fast, so an op that
+// nobody has made fast yet is merely slow.
 #pragma once
 
 #include "ops/ops.h"
@@ -56,10 +56,11 @@ class ReferenceOps : public Ops {
 
  protected:
   // One row of the ops of the same name, so that a derived class can divide rows over threads.
-  void select_row(const Selection& out, const SequenceSlice& slice, int i, ConstRows queries, ConstRows head_weights, int ratio,
-                  int top_k, const RowLayout& layout) const;
-  void attend_row(Rows out, ConstRows queries, ConstRows window_rows, const SequenceSlice& slice, int i, int window, int ratio,
-                  const Selection* selection, const float* sinks, float scale, const RowLayout& layout) const;
+  void select_row(const Selection& out, const SequenceSlice& slice, int i, ConstRows queries, ConstRows head_weights,
+                  int ratio, int top_k, const RowLayout& layout) const;
+  void attend_row(Rows out, ConstRows queries, ConstRows window_rows, const SequenceSlice& slice, int i, int window,
+                  int ratio, const Selection* selection, const float* sinks, float scale,
+                  const RowLayout& layout) const;
 };
 
 }  // namespace lockstep

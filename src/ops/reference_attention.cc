@@ -1,6 +1,7 @@
-// Attention, compressors and the indexer as literal loops. Sums run in chains (numerics/order.h): a score over channels in
-// chains of kChain; a value sum over rows in chains of kChain, the window's rows first (oldest first), then the compressed
-// rows (ascending), each list beginning a new chain. Chains are added in ascending order, beginning with the first.
+// Attention, compressors and the indexer as literal loops. Sums run in chains (numerics/order.h): a score over channels
+// in chains of kChain; a value sum over rows in chains of kChain, the window's rows first (oldest first), then the
+// compressed rows (ascending), each list beginning a new chain. Chains are added in ascending order, beginning with the
+// first.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -108,8 +109,8 @@ void ReferenceOps::compress(std::span<const SequenceSlice> slices, ConstRows val
   }
 }
 
-void ReferenceOps::select_row(const Selection& out, const SequenceSlice& slice, int i, ConstRows queries, ConstRows head_weights,
-                              int ratio, int top_k, const RowLayout& layout) const {
+void ReferenceOps::select_row(const Selection& out, const SequenceSlice& slice, int i, ConstRows queries,
+                              ConstRows head_weights, int ratio, int top_k, const RowLayout& layout) const {
   const std::int64_t visible = visible_rows(slice.begin + i - slice.first_row, ratio);
   std::int32_t* ids = out.ids + static_cast<std::ptrdiff_t>(i) * out.capacity;
   out.count[i] = static_cast<std::int32_t>(std::min<std::int64_t>(visible, top_k));
@@ -136,8 +137,8 @@ void ReferenceOps::select_rows(Selection out, std::span<const SequenceSlice> sli
       select_row(out, slice, i, queries, head_weights, ratio, top_k, layout);
 }
 
-void ReferenceOps::attend_row(Rows out, ConstRows queries, ConstRows window_rows, const SequenceSlice& slice, int i, int window,
-                              int ratio, const Selection* selection, const float* sinks, float scale_by,
+void ReferenceOps::attend_row(Rows out, ConstRows queries, ConstRows window_rows, const SequenceSlice& slice, int i,
+                              int window, int ratio, const Selection* selection, const float* sinks, float scale_by,
                               const RowLayout& layout) const {
   const int width = layout.width;
   const Position position = slice.begin + i - slice.first_row;
@@ -154,13 +155,14 @@ void ReferenceOps::attend_row(Rows out, ConstRows queries, ConstRows window_rows
       unpack_row(&rows[r * width], slice.window + (p % slice.window_slots) * layout.row_bytes(), layout);
   }
   for (std::size_t r = 0; r < compressed; ++r) {
-    const std::int64_t c = selection != nullptr ? selection->ids[static_cast<std::ptrdiff_t>(i) * selection->capacity + r]
-                                                : static_cast<std::int64_t>(r);
+    const std::int64_t c = selection != nullptr
+                               ? selection->ids[static_cast<std::ptrdiff_t>(i) * selection->capacity + r]
+                               : static_cast<std::int64_t>(r);
     unpack_row(&rows[(in_window + r) * width], slice.pages[c / kPageRows] + c % kPageRows * layout.row_bytes(), layout);
   }
   for (int head = 0; head < queries.width / width; ++head)
-    attend_head(out.row(i) + head * width, queries.row(i) + head * width, rows, in_window, in_window + compressed, width,
-                sinks[head], scale_by, weights);
+    attend_head(out.row(i) + head * width, queries.row(i) + head * width, rows, in_window, in_window + compressed,
+                width, sinks[head], scale_by, weights);
 }
 
 void ReferenceOps::attend(Rows out, ConstRows queries, ConstRows window_rows, std::span<const SequenceSlice> slices,
@@ -180,7 +182,8 @@ void ReferenceOps::pack_window(std::byte* stage, std::span<const SequenceSlice> 
   }
 }
 
-void ReferenceOps::keep_pending(float* stage, std::span<const SequenceSlice> slices, ConstRows values, ConstRows gates) {
+void ReferenceOps::keep_pending(float* stage, std::span<const SequenceSlice> slices, ConstRows values,
+                                ConstRows gates) {
   for (const SequenceSlice& slice : slices) {
     const int kept = std::min(slice.rows, slice.pending_slots);
     for (int i = slice.rows - kept; i < slice.rows; ++i, stage += 2 * values.width) {

@@ -1,5 +1,5 @@
-// Packing of cache rows, exact both ways (cache_view.h). In official mode a value is code * 2^exponent; the code is found
-// again from the value, because rounding a rounded row gives the same row.
+// Packing of cache rows, exact both ways (cache_view.h). In official mode a value is code * 2^exponent; the code is
+// found again from the value, because rounding a rounded row gives the same row.
 #pragma once
 
 #include <cstring>
@@ -28,8 +28,8 @@ inline void round_fp8_row(float* x, int channels) {
   }
 }
 
-/// Hadamard transform (Sylvester order, times width^-1/2) and fp4 simulation in blocks of 32, in place. width is a power
-/// of two. Additions run by stride 1, 2, 4, ...; then one multiplication.
+/// Hadamard transform (Sylvester order, times width^-1/2) and fp4 simulation in blocks of 32, in place. width is a
+/// power of two. Additions run by stride 1, 2, 4, ...; then one multiplication.
 inline void hadamard_fp4_row(float* x, int width) {
   for (int stride = 1; stride < width; stride *= 2) {
     for (int i = 0; i < width; i += 2 * stride) {
@@ -102,7 +102,8 @@ inline void unpack_key(float* x, const std::byte* in, const RowLayout& layout) {
   const auto* codes = reinterpret_cast<const std::uint8_t*>(in);
   const std::uint8_t* exponents = codes + layout.key_width / 2;
   for (int i = 0; i < layout.key_width; ++i)
-    x[i] = fp4_value(static_cast<std::uint8_t>(codes[i / 2] >> 4 * (i % 2)), e8m0_to_exponent(exponents[i / kFp4Block]));
+    x[i] =
+        fp4_value(static_cast<std::uint8_t>(codes[i / 2] >> 4 * (i % 2)), e8m0_to_exponent(exponents[i / kFp4Block]));
 }
 
 }  // namespace lockstep

@@ -93,8 +93,8 @@ inline void hyper_coefficients_row(float* out, const float* mixes, float r, cons
   }
 }
 
-/// The candidates of row c of a compressor, oldest first: half A of the window before (ratio 4, if there is one), then the
-/// window itself. Inputs at positions of the step are rows of values and gates, older ones lie in the slice's ring.
+/// The candidates of row c of a compressor, oldest first: half A of the window before (ratio 4, if there is one), then
+/// the window itself. Inputs at positions of the step are rows of values and gates, older ones lie in the slice's ring.
 /// Returns how many; the lists hold at most 128.
 inline int pool_candidates(const SequenceSlice& slice, std::int64_t c, ConstRows values, ConstRows gates,
                            const CompressorSpec& spec, const float** value_rows, const float** gate_rows) {
@@ -152,14 +152,14 @@ inline void turn_pooled(float* row, std::int64_t c, const CompressorSpec& spec, 
 inline std::int64_t visible_rows(Position position, int ratio) { return ratio == 0 ? 0 : (position + 1) / ratio; }
 
 /// Expert choice of one row; see Ops::route_experts. `scratch` holds as many keys as there are experts.
-inline void route_row(std::int32_t* expert, float* weight, int used, const float* logits, int experts, const float* bias,
-                      const std::int32_t* table_row, float route_scale, std::span<std::uint64_t> scratch) {
+inline void route_row(std::int32_t* expert, float* weight, int used, const float* logits, int experts,
+                      const float* bias, const std::int32_t* table_row, float route_scale,
+                      std::span<std::uint64_t> scratch) {
   const auto score = [&](std::int32_t e) { return sqrt_softplus_f32(logits[e]); };
   if (table_row != nullptr) {
     for (int s = 0; s < used; ++s) expert[s] = table_row[s];
   } else {
-    for (int e = 0; e < experts; ++e)
-      scratch[e] = ranking_key(bias == nullptr ? score(e) : score(e) + bias[e], e);
+    for (int e = 0; e < experts; ++e) scratch[e] = ranking_key(bias == nullptr ? score(e) : score(e) + bias[e], e);
     std::partial_sort(scratch.begin(), scratch.begin() + used, scratch.begin() + experts, std::greater<>());
     for (int s = 0; s < used; ++s) expert[s] = ranked_id(scratch[s]);
   }

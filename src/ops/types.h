@@ -45,14 +45,14 @@ struct ConstRows {
   ConstRows columns(int begin, int n) const { return {data + begin, rows, n, stride}; }
 };
 
-/// Rows rounded to int8 in blocks of 32: value = codes * scales[block], codes in -127..127. `half_sums` holds the sum of
-/// the codes of every 16 values (formats with an additive part need it, and vector units with unsigned operands).
+/// Rows rounded to int8 in blocks of 32: value = codes * scales[block], codes in -127..127. `half_sums` holds the sum
+/// of the codes of every 16 values (formats with an additive part need it, and vector units with unsigned operands).
 struct Rounded {
   std::int8_t* codes = nullptr;
   float* scales = nullptr;
   std::int16_t* half_sums = nullptr;
   int rows = 0;
-  int width = 0;  // a multiple of 32
+  int width = 0;              // a multiple of 32
   std::ptrdiff_t stride = 0;  // codes from row to row; scales: stride / 32, half_sums: stride / 16
 
   const std::int8_t* row_codes(int i) const { return codes + i * stride; }
