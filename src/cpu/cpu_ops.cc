@@ -199,7 +199,7 @@ class CpuOps final : public ReferenceOps {
 
   // ---- Attention ----
 
-  void compress(std::span<const SequenceSlice> slices, ConstRows values, ConstRows gates, const CompressorSpec& spec,
+  void compress(const Slices& slices, ConstRows values, ConstRows gates, const CompressorSpec& spec,
                 const RowLayout& layout) override {
     emitted_.clear();
     for (const SequenceSlice& slice : slices)
@@ -212,8 +212,8 @@ class CpuOps final : public ReferenceOps {
     });
   }
 
-  void select_rows(Selection out, std::span<const SequenceSlice> slices, ConstRows queries, ConstRows head_weights,
-                   int ratio, int top_k, const RowLayout& layout) override {
+  void select_rows(Selection out, const Slices& slices, ConstRows queries, ConstRows head_weights, int ratio, int top_k,
+                   const RowLayout& layout) override {
     if (kernels_.attention == nullptr) {
       for_queries(slices, [&](const SequenceSlice& slice, int i) {
         select_row(out, slice, i, queries, head_weights, ratio, top_k, layout);
@@ -253,9 +253,8 @@ class CpuOps final : public ReferenceOps {
     run();
   }
 
-  void attend(Rows out, ConstRows queries, ConstRows window_rows, std::span<const SequenceSlice> slices, int window,
-              int ratio, const Selection* selection, const float* sinks, float scale_by,
-              const RowLayout& layout) override {
+  void attend(Rows out, ConstRows queries, ConstRows window_rows, const Slices& slices, int window, int ratio,
+              const Selection* selection, const float* sinks, float scale_by, const RowLayout& layout) override {
     if (kernels_.attention == nullptr || layout.width % 16 != 0) {
       for_queries(slices, [&](const SequenceSlice& slice, int i) {
         attend_row(out, queries, window_rows, slice, i, window, ratio, selection, sinks, scale_by, layout);
@@ -350,7 +349,7 @@ class CpuOps final : public ReferenceOps {
     });
   }
 
-  void copy(std::span<const Copy> copies) override {
+  void copy(const Copies& copies) override {
     // A decode step has a hundred small ones; threads are not worth it.
     ReferenceOps::copy(copies);
   }
@@ -399,7 +398,7 @@ class CpuOps final : public ReferenceOps {
   }
 
   template <class Body>
-  void for_queries(std::span<const SequenceSlice> slices, const Body& body) {
+  void for_queries(const Slices& slices, const Body& body) {
     for (const SequenceSlice& slice : slices)
       pool_.parallel_for(slice.rows, [&](int i, int) { body(slice, slice.first_row + i); });
   }

@@ -37,8 +37,10 @@ SequenceCache SequenceCache::fork() const {
     to.page_data = from.page_data;
     to.key_pages = from.key_pages;
     to.key_page_data = from.key_page_data;
+    copy.publish(to.page_table, to.page_data, to.page_data.size());
+    copy.publish(to.key_page_table, to.key_page_data, to.key_page_data.size());
   }
-  ops_->copy(copies);
+  ops_->copy({copies});
   return copy;
 }
 
@@ -52,22 +54,30 @@ Position SequenceCache::pending_from(int ratio) const {
   return ratio == 4 ? std::max<Position>(0, window - 4) : window;
 }
 
+void SequenceCache::publish(Buffer& table, const std::vector<std::byte*>& data, std::size_t pages) {
+  if (table.size() >= pages * sizeof(std::byte*)) return;
+  table = Buffer(*ops_, 2 * pages * sizeof(std::byte*));
+  if (!data.empty()) ops_->upload(table.bytes(), data.data(), data.size() * sizeof(std::byte*));
+}
+
 void SequenceCache::reserve_pages(std::vector<std::shared_ptr<Buffer>>& pages, std::vector<std::byte*>& data,
-                                  std::int64_t first_row, std::int64_t last_row, std::size_t row_bytes) {
+                                  Buffer& table, std::int64_t first_row, std::int64_t last_row, std::size_t row_bytes) {
   const std::size_t bytes = row_bytes * kPageRows;
+  publish(table, data, static_cast<std::size_t>((last_row + kPageRows - 1) / kPageRows));
   for (std::int64_t page = first_row / kPageRows; page * kPageRows < last_row; ++page) {
     const std::size_t index = static_cast<std::size_t>(page);
     if (index < pages.size() && pages[index].use_count() == 1) continue;
     auto fresh = std::make_shared<Buffer>(*ops_, bytes);
     if (index < pages.size()) {
       const Ops::Copy clone{fresh->bytes(), pages[index]->bytes(), bytes};
-      ops_->copy({&clone, 1});
+      ops_->copy({{&clone, 1}});
       pages[index] = std::move(fresh);
     } else {
       pages.push_back(std::move(fresh));
       data.push_back(nullptr);
     }
     data[index] = pages[index]->bytes();
+    ops_->upload(table.bytes() + index * sizeof(std::byte*), &data[index], sizeof(std::byte*));
   }
 }
 
@@ -75,8 +85,9 @@ void SequenceCache::reserve(int count) {
   for (Layer& layer : layers_) {
     if (layer.ratio == 0) continue;
     const std::int64_t first = length_ / layer.ratio, last = (length_ + count) / layer.ratio;
-    reserve_pages(layer.pages, layer.page_data, first, last, layout_.row_bytes());
-    if (layer.ratio == 4) reserve_pages(layer.key_pages, layer.key_page_data, first, last, layout_.key_bytes());
+    reserve_pages(layer.pages, layer.page_data, layer.page_table, first, last, layout_.row_bytes());
+    if (layer.ratio == 4)
+      reserve_pages(layer.key_pages, layer.key_page_data, layer.key_page_table, first, last, layout_.key_bytes());
   }
 }
 
@@ -91,8 +102,8 @@ SequenceSlice SequenceCache::slice(int index, int first_row, int rows) const {
   slice.pending = layer.pending.floats();
   slice.key_pending = layer.key_pending.floats();
   slice.pending_slots = pending_slots(layer.ratio);
-  slice.pages = layer.page_data.data();
-  slice.key_pages = layer.key_page_data.data();
+  slice.pages = reinterpret_cast<std::byte* const*>(layer.page_table.bytes());
+  slice.key_pages = reinterpret_cast<std::byte* const*>(layer.key_page_table.bytes());
   return slice;
 }
 
@@ -167,13 +178,22 @@ std::size_t SequenceCache::plan_bytes(const Config& config, Mode mode, std::int6
 }
 
 std::size_t SequenceCache::memory_bytes() const {
-  std::size_t bytes = 0;
+  std::size_t total = 0;
+  visit_memory([&](const void*, std::size_t bytes) { total += bytes; });
+  return total;
+}
+
+void SequenceCache::visit_memory(const std::function<void(const void*, std::size_t)>& visit) const {
+  const auto tell = [&](const Buffer& buffer) {
+    if (buffer.size() > 0) visit(buffer.bytes(), buffer.size());
+  };
   for (const Layer& layer : layers_) {
-    bytes += layer.window.size() + layer.pending.size() + layer.key_pending.size();
-    for (const auto& page : layer.pages) bytes += page->size();
-    for (const auto& page : layer.key_pages) bytes += page->size();
+    tell(layer.window);
+    tell(layer.pending);
+    tell(layer.key_pending);
+    for (const auto& page : layer.pages) tell(*page);
+    for (const auto& page : layer.key_pages) tell(*page);
   }
-  return bytes;
 }
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 // commit() makes them count. A step that fails or is cancelled before that has changed nothing.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -54,6 +55,7 @@ class SequenceCache {
   /// An empty sequence. `config` and `ops` must outlive it. Throws Error::no_memory.
   SequenceCache(const Config& config, Mode mode, Ops& ops);
   SequenceCache(SequenceCache&&) = default;
+  SequenceCache& operator=(SequenceCache&&) = default;
 
   /// A copy that shares the pages.
   SequenceCache fork() const;
@@ -69,6 +71,8 @@ class SequenceCache {
   std::vector<std::byte> contents() const;
   /// Bytes held in the back end's memory (shared pages count in full).
   std::size_t memory_bytes() const;
+  /// Tells `visit` every piece of that memory: what identifies it, so that shared pages can be counted once, and bytes.
+  void visit_memory(const std::function<void(const void* identity, std::size_t bytes)>& visit) const;
   /// What memory_bytes() will be at `length` tokens.
   static std::size_t plan_bytes(const Config& config, Mode mode, std::int64_t length);
 
@@ -97,11 +101,14 @@ class SequenceCache {
     int ratio = 0;
     Buffer window, pending, key_pending;
     std::vector<std::shared_ptr<Buffer>> pages, key_pages;
-    std::vector<std::byte*> page_data, key_page_data;
+    std::vector<std::byte*> page_data, key_page_data;  // where the pages are,
+    Buffer page_table, key_page_table;                 // and the same lists in the back end's memory
   };
 
-  void reserve_pages(std::vector<std::shared_ptr<Buffer>>& pages, std::vector<std::byte*>& data, std::int64_t first_row,
-                     std::int64_t last_row, std::size_t row_bytes);
+  /// Makes room for `pages` entries in the back end's copy of the list `data`; a new copy holds what the list holds.
+  void publish(Buffer& table, const std::vector<std::byte*>& data, std::size_t pages);
+  void reserve_pages(std::vector<std::shared_ptr<Buffer>>& pages, std::vector<std::byte*>& data, Buffer& table,
+                     std::int64_t first_row, std::int64_t last_row, std::size_t row_bytes);
   Position pending_from(int ratio) const;
   /// Floats of one ring entry: values and gates, of both halves where windows overlap.
   std::size_t pending_floats(int ratio) const { return static_cast<std::size_t>(ratio == 4 ? 4 : 2) * layout_.width; }

@@ -1,7 +1,9 @@
 #include "model/forward.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 
 #include "base/error.h"
@@ -22,8 +24,15 @@ struct Forward::Step {
   std::span<const BatchItem> items;
   int rows = 0;
   Arena arena;
+  // What varies from step to step while the sequence of ops stays the same. One upload brings all of it; the ops read
+  // it in the back end's memory, the host plans by its own copy.
   Token* tokens = nullptr;
   Position* positions = nullptr;
+  const std::int32_t* wanted = nullptr;   // rows with logits
+  const SequenceSlice* slices = nullptr;  // [layers, items]
+  const Ops::Copy* copies = nullptr;      // from the stage into the rings
+  std::vector<SequenceSlice> host_slices;
+  std::vector<Ops::Copy> host_copies;
   Rows turns, compressed_turns;  // cos, sin of every row's position
   Rows streams;
   std::vector<Stage> staged;  // by layer
@@ -43,8 +52,12 @@ std::size_t Forward::workspace_bytes(const Config& c, int n) {
     arena.rows(rows, width);
     arena.rounded(rows, (width + 31) / 32 * 32);
   };
-  arena.take<Token>(static_cast<std::size_t>(n));
-  arena.take<Position>(static_cast<std::size_t>(n));
+  const std::size_t rows = static_cast<std::size_t>(n), layers = c.layers.size();
+  arena.take<Token>(rows);
+  arena.take<Position>(rows);
+  arena.take<std::int32_t>(rows);
+  arena.take<SequenceSlice>(layers * rows);
+  arena.take<Ops::Copy>(3 * layers * rows);
   arena.rows(n, 2 * c.rotary);
   arena.rows(n, c.streams * c.width);
   arena.rows(n, c.hyper_coefficients());
@@ -81,15 +94,9 @@ std::size_t Forward::workspace_bytes(const Config& c, int n) {
   return arena.peak() + 64 * 64;  // rounding up of the takes that are one here and two below
 }
 
-std::vector<SequenceSlice> Forward::slices(const Step& step, int layer) const {
-  std::vector<SequenceSlice> out;
-  int row = 0;
-  for (const BatchItem& item : step.items) {
-    const int rows = static_cast<int>(item.tokens.size());
-    out.push_back(item.cache->slice(layer, row, rows));
-    row += rows;
-  }
-  return out;
+Slices Forward::slices(const Step& step, int layer) const {
+  const std::size_t items = step.items.size(), first = static_cast<std::size_t>(layer) * items;
+  return {std::span(step.host_slices).subspan(first, items), step.slices + first};
 }
 
 Input Forward::normed(Step& step, Rows out, ConstRows x, const float* weight, bool needs_rounded) {
@@ -125,7 +132,7 @@ void Forward::attention(Step& step, int index, Rows y, const Input& x) {
   const LayerConfig& layer = config_.layers[index];
   const LayerWeights& w = weights_.layers[index];
   const int n = step.rows;
-  const std::vector<SequenceSlice> slices = this->slices(step, index);
+  const Slices slices = this->slices(step, index);
   const bool compressed = layer.ratio != 0;
   const ConstRows turns = compressed ? step.compressed_turns : step.turns;
   const float* frequencies = compressed ? weights_.compressed_frequencies : weights_.frequencies;
@@ -259,20 +266,11 @@ void Forward::run_layer(Step& step, int index) {
 }
 
 void Forward::head(Step& step) {
-  std::vector<std::int32_t> rows;
-  int end = 0;
-  for (const BatchItem& item : step.items) {
-    end += static_cast<int>(item.tokens.size());
-    for (int i = end - item.wanted; i < end; ++i) rows.push_back(i);
-  }
-  wanted_ = static_cast<int>(rows.size());
   if (wanted_ == 0) return;
   const std::size_t mark = step.arena.used();
-  auto* ids = step.arena.take<std::int32_t>(rows.size());
-  ops_.upload(ids, rows.data(), rows.size() * sizeof(std::int32_t));
   Input streams;
   const Rows gathered = step.arena.rows(wanted_, step.streams.width);
-  ops_.gather(gathered, step.streams, ids);
+  ops_.gather(gathered, step.streams, step.wanted);
   streams.values = gathered;
   if (is_quantised(weights_.head_hyper.fn)) {
     streams.rounded = step.arena.rounded(wanted_, gathered.width);
@@ -282,11 +280,6 @@ void Forward::head(Step& step) {
   ops_.matmul(mixes, weights_.head_hyper.fn, streams);
   ops_.hyper_head_coefficients(pre, mixes, gathered, weights_.head_hyper.scale, weights_.head_hyper.base, hyper_);
 
-  // The rows outlive the step, because logits are computed on demand: a prompt's worth of them would not fit.
-  Arena plan;
-  plan.rows(wanted_, config_.width);
-  plan.rounded(wanted_, config_.width);
-  if (hidden_.size() < plan.used()) hidden_ = Buffer(ops_, plan.used());
   Arena hidden(hidden_);
   hidden_rows_ = hidden.rows(wanted_, config_.width);
   ops_.hyper_collapse(hidden_rows_, gathered, pre);
@@ -310,51 +303,57 @@ void Forward::logits(int first, Rows out) {
 void Forward::step(std::span<const BatchItem> items, const std::function<bool()>& cancelled) {
   Step step;
   step.items = items;
-  std::vector<Token> tokens;
-  std::vector<Position> positions;
+  wanted_ = 0;
   for (const BatchItem& item : items) {
     LOCKSTEP_CHECK(!item.tokens.empty() && item.cache->mode() == layout_.mode);
     LOCKSTEP_CHECK(item.wanted >= 0 && item.wanted <= static_cast<int>(item.tokens.size()));
-    Position position = item.cache->length();
-    for (const Token token : item.tokens) {
-      LOCKSTEP_CHECK(token >= 0 && token < config_.vocabulary);
-      tokens.push_back(token);
-      positions.push_back(position++);
-    }
     item.cache->reserve(static_cast<int>(item.tokens.size()));
+    step.rows += static_cast<int>(item.tokens.size());
+    wanted_ += item.wanted;
   }
-  step.rows = static_cast<int>(tokens.size());
   LOCKSTEP_CHECK(step.rows > 0 && step.rows <= max_rows_);
-
-  step.arena = Arena(workspace_);
   prepare_step(step);
-  ops_.upload(step.tokens, tokens.data(), tokens.size() * sizeof(Token));
-  ops_.upload(step.positions, positions.data(), positions.size() * sizeof(Position));
-
-  ops_.rotation_table(step.turns, step.positions, weights_.frequencies);
-  ops_.rotation_table(step.compressed_turns, step.positions, weights_.compressed_frequencies);
-  const std::size_t mark = step.arena.used();
-  const Rows embedded = step.arena.rows(step.rows, config_.width);
-  ops_.embed(embedded, weights_.embedding, step.tokens);
-  ops_.hyper_spread(step.streams, embedded);
-  step.arena.reset(mark);
-
-  for (int layer = 0; layer < static_cast<int>(config_.layers.size()); ++layer) {
+  const auto check_cancelled = [&] {
     if (cancelled && cancelled()) throw Error(Error::Kind::cancelled, "step cancelled");
-    run_layer(step, layer);
+  };
+  check_cancelled();  // a step that is played again asks no more
+  ops_.run(recording_key(step), [&] {
+    ops_.rotation_table(step.turns, step.positions, weights_.frequencies);
+    ops_.rotation_table(step.compressed_turns, step.positions, weights_.compressed_frequencies);
+    const std::size_t mark = step.arena.used();
+    const Rows embedded = step.arena.rows(step.rows, config_.width);
+    ops_.embed(embedded, weights_.embedding, step.tokens);
+    ops_.hyper_spread(step.streams, embedded);
+    step.arena.reset(mark);
+    for (int layer = 0; layer < static_cast<int>(config_.layers.size()); ++layer) {
+      check_cancelled();
+      run_layer(step, layer);
+    }
+    head(step);
+    ops_.copy({step.host_copies, step.copies});
+  });
+  // Device work that fails throws here, before anything counts.
+  ops_.synchronize();
+  for (const BatchItem& item : items) item.cache->commit(static_cast<int>(item.tokens.size()));
+}
+
+/// What tells one recording of a step from another (Ops::run).
+std::vector<std::uint64_t> Forward::recording_key(const Step& step) const {
+  std::vector<std::uint64_t> key = {reinterpret_cast<std::uintptr_t>(workspace_.bytes()),
+                                    reinterpret_cast<std::uintptr_t>(stage_.bytes()),
+                                    reinterpret_cast<std::uintptr_t>(hidden_.bytes())};
+  Position longest = 0;
+  for (const BatchItem& item : step.items) {
+    key.push_back(item.tokens.size());
+    key.push_back(static_cast<std::uint64_t>(item.wanted));
+    longest = std::max(longest, item.cache->length() + static_cast<Position>(item.tokens.size()));
   }
-  head(step);
-  commit(step);
+  key.push_back(static_cast<std::uint64_t>(std::bit_width(static_cast<std::uint64_t>(longest))));
+  return key;
 }
 
 void Forward::prepare_step(Step& step) {
-  const std::size_t n = static_cast<std::size_t>(step.rows);
-  step.tokens = step.arena.take<Token>(n);
-  step.positions = step.arena.take<Position>(n);
-  step.turns = step.arena.rows(step.rows, config_.rotary);
-  step.compressed_turns = step.arena.rows(step.rows, config_.rotary);
-  step.streams = step.arena.rows(step.rows, config_.streams * config_.width);
-
+  step.arena = Arena(workspace_);
   // Twice over the same list: once to count, once to hand out.
   const auto lay_out = [&](Arena& arena) {
     step.staged.clear();
@@ -378,25 +377,66 @@ void Forward::prepare_step(Step& step) {
   if (stage_.size() < plan.used()) stage_ = Buffer(ops_, plan.used());
   Arena stage(stage_);
   lay_out(stage);
+
+  // Hidden rows outlive the step, because logits are computed on demand: a prompt's worth of them would not fit.
+  Arena hidden;
+  hidden.rows(wanted_, config_.width);
+  hidden.rounded(wanted_, config_.width);
+  if (hidden_.size() < hidden.used()) hidden_ = Buffer(ops_, hidden.used());
+
+  lay_out_parameters(step);
+  step.turns = step.arena.rows(step.rows, config_.rotary);
+  step.compressed_turns = step.arena.rows(step.rows, config_.rotary);
+  step.streams = step.arena.rows(step.rows, config_.streams * config_.width);
 }
 
-void Forward::commit(Step& step) {
-  std::vector<Ops::Copy> copies;
+/// Fills the front of the workspace with what the ops read of this step, in one upload.
+void Forward::lay_out_parameters(Step& step) {
+  std::vector<Token> tokens;
+  std::vector<Position> positions;
+  std::vector<std::int32_t> wanted;
+  for (const BatchItem& item : step.items) {
+    Position position = item.cache->length();
+    for (const Token token : item.tokens) {
+      LOCKSTEP_CHECK(token >= 0 && token < config_.vocabulary);
+      tokens.push_back(token);
+      positions.push_back(position++);
+    }
+    const int end = static_cast<int>(tokens.size());
+    for (int i = end - item.wanted; i < end; ++i) wanted.push_back(i);
+  }
   for (std::size_t l = 0; l < step.staged.size(); ++l) {
     Stage stage = step.staged[l];
     const int ratio = config_.layers[l].ratio;
+    int row = 0;
     for (const BatchItem& item : step.items) {
-      const int rows = static_cast<int>(item.tokens.size());
-      item.cache->stage_copies(static_cast<int>(l), rows, stage.window, stage.pending, stage.key_pending, copies);
+      const int layer = static_cast<int>(l), rows = static_cast<int>(item.tokens.size());
+      step.host_slices.push_back(item.cache->slice(layer, row, rows));
+      row += rows;
+      item.cache->stage_copies(layer, rows, stage.window, stage.pending, stage.key_pending, step.host_copies);
       stage.window += static_cast<std::size_t>(std::min(rows, item.cache->window_slots())) * layout_.row_bytes();
       const std::size_t kept = static_cast<std::size_t>(std::min(rows, SequenceCache::pending_slots(ratio)));
       if (ratio != 0) stage.pending += kept * 2 * (ratio == 4 ? 2 : 1) * config_.head_width;
       if (ratio == 4) stage.key_pending += kept * 4 * config_.index_width;
     }
   }
-  ops_.copy(copies);
-  ops_.synchronize();
-  for (const BatchItem& item : step.items) item.cache->commit(static_cast<int>(item.tokens.size()));
+
+  std::vector<std::byte> image;
+  std::byte* memory = nullptr;
+  const auto put = [&]<class T>(const std::vector<T>& values) {
+    T* place = step.arena.take<T>(values.size());
+    if (memory == nullptr) memory = reinterpret_cast<std::byte*>(place);
+    const std::size_t at = static_cast<std::size_t>(reinterpret_cast<std::byte*>(place) - memory);
+    image.resize(at + values.size() * sizeof(T));
+    if (!values.empty()) std::memcpy(image.data() + at, values.data(), values.size() * sizeof(T));
+    return place;
+  };
+  step.tokens = put(tokens);
+  step.positions = put(positions);
+  step.wanted = put(wanted);
+  step.slices = put(step.host_slices);
+  step.copies = put(step.host_copies);
+  ops_.upload(memory, image.data(), image.size());
 }
 
 }  // namespace lockstep

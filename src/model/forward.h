@@ -88,7 +88,7 @@ class Forward {
   };
 
   void prepare_step(Step& step);
-  void commit(Step& step);
+  void lay_out_parameters(Step& step);
   void run_layer(Step& step, int layer);
   void attention(Step& step, int layer, Rows y, const Input& x);
   void experts(Step& step, int layer, Rows y, const Input& x);
@@ -96,7 +96,8 @@ class Forward {
                       Input& x);
   Input normed(Step& step, Rows out, ConstRows x, const float* weight, bool needs_rounded);
   void head(Step& step);
-  std::vector<SequenceSlice> slices(const Step& step, int layer) const;
+  Slices slices(const Step& step, int layer) const;
+  std::vector<std::uint64_t> recording_key(const Step& step) const;
 
   const Config& config_;
   const Weights& weights_;

@@ -53,8 +53,21 @@ struct SequenceSlice {
   const float* pending = nullptr;      // compressor inputs: slots of [values | gates], each compressor_width floats
   const float* key_pending = nullptr;  // the same of the indexer's compressor
   int pending_slots = 0;
-  std::byte* const* pages = nullptr;      // compressed row c is row c % kPageRows of page c / kPageRows
+  std::byte* const* pages = nullptr;      // compressed row c is row c % kPageRows of page c / kPageRows; a list, like
+                                          // all these pointers, in the back end's memory
   std::byte* const* key_pages = nullptr;  // indexer keys, likewise
+};
+
+/// The slices of a step in one layer, twice: for the host, which plans the work by how many there are and how many rows
+/// they have, and in the back end's memory, where kernels read positions and pointers. So a step recorded once
+/// (Ops::run) can be played again with other positions.
+struct Slices {
+  std::span<const SequenceSlice> host;
+  const SequenceSlice* memory = nullptr;
+
+  auto begin() const { return host.begin(); }
+  auto end() const { return host.end(); }
+  int size() const { return static_cast<int>(host.size()); }
 };
 
 /// Row ids chosen for every row of a step: `count[i]` ids, ascending, at ids + i * capacity.

@@ -20,6 +20,8 @@ void Ops::rms_norm_round(Rows out, Rounded rounded, ConstRows x, const float* we
   round(rounded, out);
 }
 
+void Ops::run(std::span<const std::uint64_t>, const std::function<void()>& body) { body(); }
+
 void Ops::swiglu_round(Rows out, Rounded rounded, ConstRows gate, ConstRows up, const float* row_weights, float limit) {
   swiglu(out, gate, up, row_weights, limit);
   round(rounded, out);

@@ -11,6 +11,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -128,35 +130,37 @@ class Ops {
 
   /// Pools the windows that the step completes into rows, norms, rotates, rounds and packs them into the pages. values
   /// and gates [n, spec.input_width()] are the step's, gates with their position bias added.
-  virtual void compress(std::span<const SequenceSlice> slices, ConstRows values, ConstRows gates,
-                        const CompressorSpec& spec, const RowLayout& layout) = 0;
+  virtual void compress(const Slices& slices, ConstRows values, ConstRows gates, const CompressorSpec& spec,
+                        const RowLayout& layout) = 0;
 
   /// Chooses for every row the top_k visible compressed rows of its sequence by score (all, if there are no more),
   /// larger score first, then lower id. queries [n, heads * key_width], head_weights [n, heads].
-  virtual void select_rows(Selection out, std::span<const SequenceSlice> slices, ConstRows queries,
-                           ConstRows head_weights, int ratio, int top_k, const RowLayout& layout) = 0;
+  virtual void select_rows(Selection out, const Slices& slices, ConstRows queries, ConstRows head_weights, int ratio,
+                           int top_k, const RowLayout& layout) = 0;
 
   /// Attention of every row over its window and its compressed rows (those of `selection`, or all visible ones if null;
   /// none if ratio is 0), one softmax with the head's sink. queries and out [n, heads * P], may be the same memory;
   /// window_rows [n, P] are the step's own rows, already rounded.
-  virtual void attend(Rows out, ConstRows queries, ConstRows window_rows, std::span<const SequenceSlice> slices,
-                      int window, int ratio, const Selection* selection, const float* sinks, float scale,
-                      const RowLayout& layout) = 0;
+  virtual void attend(Rows out, ConstRows queries, ConstRows window_rows, const Slices& slices, int window, int ratio,
+                      const Selection* selection, const float* sinks, float scale, const RowLayout& layout) = 0;
 
   /// Packs the last min(rows, window_slots) rows of every slice, one after the other, into `stage`.
-  virtual void pack_window(std::byte* stage, std::span<const SequenceSlice> slices, ConstRows rows,
-                           const RowLayout& layout) = 0;
+  virtual void pack_window(std::byte* stage, const Slices& slices, ConstRows rows, const RowLayout& layout) = 0;
 
   /// Copies the last min(rows, pending_slots) rows of values and gates of every slice, likewise, as [values | gates].
-  virtual void keep_pending(float* stage, std::span<const SequenceSlice> slices, ConstRows values, ConstRows gates) = 0;
+  virtual void keep_pending(float* stage, const Slices& slices, ConstRows values, ConstRows gates) = 0;
 
   struct Copy {
     void* to;
     const void* from;
     std::size_t bytes;
   };
+  struct Copies {
+    std::span<const Copy> host;
+    const Copy* memory = nullptr;  // the same list in the back end's memory, or null: then it is read here, once
+  };
   /// Copies inside the back end's memory. Ranges do not overlap.
-  virtual void copy(std::span<const Copy> copies) = 0;
+  virtual void copy(const Copies& copies) = 0;
 
   // ---- Experts ----
 
@@ -178,6 +182,12 @@ class Ops {
 
   /// out[j] = x[rows[j]].
   virtual void gather(Rows out, ConstRows x, const std::int32_t* rows) = 0;
+
+  /// Runs `body`, a fixed sequence of ops. A back end may record what a body issued under `key` and play it again,
+  /// without calling the body, when the key comes back. So the key must tell apart everything that the host decides by:
+  /// shapes, addresses, and of positions only the power of two above the last one. What else varies from step to step
+  /// lies in the back end's memory.
+  virtual void run(std::span<const std::uint64_t> key, const std::function<void()>& body);
 
   /// Waits until everything issued has happened. Throws Error::io if the device failed.
   virtual void synchronize() {}

@@ -181,8 +181,8 @@ void ReferenceOps::gather(Rows out, ConstRows x, const std::int32_t* rows) {
   for (int j = 0; j < out.rows; ++j) std::copy_n(x.row(rows[j]), out.width, out.row(j));
 }
 
-void ReferenceOps::copy(std::span<const Copy> copies) {
-  for (const Copy& c : copies) std::memcpy(c.to, c.from, c.bytes);
+void ReferenceOps::copy(const Copies& copies) {
+  for (const Copy& c : copies.host) std::memcpy(c.to, c.from, c.bytes);
 }
 
 std::unique_ptr<Ops> make_reference_ops() { return std::make_unique<ReferenceOps>(); }

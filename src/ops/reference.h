@@ -37,16 +37,15 @@ class ReferenceOps : public Ops {
   void hyper_expand(Rows streams, ConstRows y, ConstRows coefficients) override;
   void hyper_spread(Rows streams, ConstRows x) override;
 
-  void compress(std::span<const SequenceSlice> slices, ConstRows values, ConstRows gates, const CompressorSpec& spec,
+  void compress(const Slices& slices, ConstRows values, ConstRows gates, const CompressorSpec& spec,
                 const RowLayout& layout) override;
-  void select_rows(Selection out, std::span<const SequenceSlice> slices, ConstRows queries, ConstRows head_weights,
-                   int ratio, int top_k, const RowLayout& layout) override;
-  void attend(Rows out, ConstRows queries, ConstRows window_rows, std::span<const SequenceSlice> slices, int window,
-              int ratio, const Selection* selection, const float* sinks, float scale, const RowLayout& layout) override;
-  void pack_window(std::byte* stage, std::span<const SequenceSlice> slices, ConstRows rows,
+  void select_rows(Selection out, const Slices& slices, ConstRows queries, ConstRows head_weights, int ratio, int top_k,
                    const RowLayout& layout) override;
-  void keep_pending(float* stage, std::span<const SequenceSlice> slices, ConstRows values, ConstRows gates) override;
-  void copy(std::span<const Copy> copies) override;
+  void attend(Rows out, ConstRows queries, ConstRows window_rows, const Slices& slices, int window, int ratio,
+              const Selection* selection, const float* sinks, float scale, const RowLayout& layout) override;
+  void pack_window(std::byte* stage, const Slices& slices, ConstRows rows, const RowLayout& layout) override;
+  void keep_pending(float* stage, const Slices& slices, ConstRows values, ConstRows gates) override;
+  void copy(const Copies& copies) override;
 
   void route_experts(Route route, ConstRows logits, const float* bias, const std::int32_t* table, const Token* tokens,
                      float route_scale) override;

@@ -88,8 +88,8 @@ void ReferenceOps::hadamard_fp4(Rows x, int head_width) {
     for (int head = 0; head < x.width; head += head_width) hadamard_fp4_row(x.row(i) + head, head_width);
 }
 
-void ReferenceOps::compress(std::span<const SequenceSlice> slices, ConstRows values, ConstRows gates,
-                            const CompressorSpec& spec, const RowLayout& layout) {
+void ReferenceOps::compress(const Slices& slices, ConstRows values, ConstRows gates, const CompressorSpec& spec,
+                            const RowLayout& layout) {
   std::vector<float> row(static_cast<std::size_t>(spec.width));
   const float *value_rows[128], *gate_rows[128];
   for (const SequenceSlice& slice : slices) {
@@ -130,8 +130,8 @@ void ReferenceOps::select_row(const Selection& out, const SequenceSlice& slice, 
   std::sort(ids, ids + top_k);
 }
 
-void ReferenceOps::select_rows(Selection out, std::span<const SequenceSlice> slices, ConstRows queries,
-                               ConstRows head_weights, int ratio, int top_k, const RowLayout& layout) {
+void ReferenceOps::select_rows(Selection out, const Slices& slices, ConstRows queries, ConstRows head_weights,
+                               int ratio, int top_k, const RowLayout& layout) {
   for (const SequenceSlice& slice : slices)
     for (int i = slice.first_row; i < slice.first_row + slice.rows; ++i)
       select_row(out, slice, i, queries, head_weights, ratio, top_k, layout);
@@ -165,16 +165,15 @@ void ReferenceOps::attend_row(Rows out, ConstRows queries, ConstRows window_rows
                 width, sinks[head], scale_by, weights);
 }
 
-void ReferenceOps::attend(Rows out, ConstRows queries, ConstRows window_rows, std::span<const SequenceSlice> slices,
-                          int window, int ratio, const Selection* selection, const float* sinks, float scale_by,
+void ReferenceOps::attend(Rows out, ConstRows queries, ConstRows window_rows, const Slices& slices, int window,
+                          int ratio, const Selection* selection, const float* sinks, float scale_by,
                           const RowLayout& layout) {
   for (const SequenceSlice& slice : slices)
     for (int i = slice.first_row; i < slice.first_row + slice.rows; ++i)
       attend_row(out, queries, window_rows, slice, i, window, ratio, selection, sinks, scale_by, layout);
 }
 
-void ReferenceOps::pack_window(std::byte* stage, std::span<const SequenceSlice> slices, ConstRows rows,
-                               const RowLayout& layout) {
+void ReferenceOps::pack_window(std::byte* stage, const Slices& slices, ConstRows rows, const RowLayout& layout) {
   for (const SequenceSlice& slice : slices) {
     const int kept = std::min(slice.rows, slice.window_slots);
     for (int i = slice.rows - kept; i < slice.rows; ++i, stage += layout.row_bytes())
@@ -182,8 +181,7 @@ void ReferenceOps::pack_window(std::byte* stage, std::span<const SequenceSlice> 
   }
 }
 
-void ReferenceOps::keep_pending(float* stage, std::span<const SequenceSlice> slices, ConstRows values,
-                                ConstRows gates) {
+void ReferenceOps::keep_pending(float* stage, const Slices& slices, ConstRows values, ConstRows gates) {
   for (const SequenceSlice& slice : slices) {
     const int kept = std::min(slice.rows, slice.pending_slots);
     for (int i = slice.rows - kept; i < slice.rows; ++i, stage += 2 * values.width) {

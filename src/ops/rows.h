@@ -47,12 +47,12 @@ inline void rotate_channels(float* x, const float* table, int rotary, bool inver
 }
 
 /// Larger value first, then lower id, as one integer that sorts descending. -0 counts as 0.
-inline std::uint64_t ranking_key(float value, std::int32_t id) {
+LOCKSTEP_HOST_DEVICE inline std::uint64_t ranking_key(float value, std::int32_t id) {
   const std::uint32_t bits = bits_of(value + 0.0f);
   const std::uint32_t ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
   return static_cast<std::uint64_t>(ordered) << 32 | (0xffffffffu - static_cast<std::uint32_t>(id));
 }
-inline std::int32_t ranked_id(std::uint64_t key) {
+LOCKSTEP_HOST_DEVICE inline std::int32_t ranked_id(std::uint64_t key) {
   return static_cast<std::int32_t>(0xffffffffu - static_cast<std::uint32_t>(key));
 }
 
@@ -149,7 +149,7 @@ inline void turn_pooled(float* row, std::int64_t c, const CompressorSpec& spec, 
 }
 
 /// Compressed rows that a query at `position` sees.
-inline std::int64_t visible_rows(Position position, int ratio) { return ratio == 0 ? 0 : (position + 1) / ratio; }
+LOCKSTEP_HOST_DEVICE inline std::int64_t visible_rows(Position position, int ratio) { return ratio == 0 ? 0 : (position + 1) / ratio; }
 
 /// Expert choice of one row; see Ops::route_experts. `scratch` holds as many keys as there are experts.
 inline void route_row(std::int32_t* expert, float* weight, int used, const float* logits, int experts,
@@ -172,8 +172,10 @@ inline void route_row(std::int32_t* expert, float* weight, int used, const float
   for (int s = 0; s < used; ++s) weight[s] = (weight[s] / sum) * route_scale;
 }
 
-inline float swiglu_value(float gate, float up, float limit) {
-  return silu_f32(std::min(gate, limit)) * std::min(std::max(up, -limit), limit);
+LOCKSTEP_HOST_DEVICE inline float swiglu_value(float gate, float up, float limit) {
+  // Selects, as std::min and std::max make them: devices have no such functions, and their own treat NaN otherwise.
+  const float raised = up < -limit ? -limit : up;
+  return silu_f32(limit < gate ? limit : gate) * (limit < raised ? limit : raised);
 }
 
 }  // namespace lockstep
