@@ -1,0 +1,420 @@
+// The grammar engine: what a schema lets through byte by byte, masks that say the same as trying every token, and
+// generation under a mask that always ends in JSON which meets the schema.
+#include "engine/grammar.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "base/error.h"
+#include "text/chat.h"
+#include "text/tokenizer.h"
+#include "text_support.h"
+
+namespace lockstep {
+namespace {
+
+const Tokenizer& tokenizer() {
+  static const Tokenizer instance(v4_vocabulary());
+  return instance;
+}
+
+std::shared_ptr<const TokenTrie> trie() {
+  static const auto instance = std::make_shared<const TokenTrie>(tokenizer());
+  return instance;
+}
+
+std::shared_ptr<Grammar> schema(const char* text, bool strict = true) {
+  return Grammar::json_schema(OrderedJson::parse(text), strict);
+}
+
+/// Feeds bytes, and every ｜DSML｜ as the control token it is.
+bool feed(GrammarState& state, std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t at = text.find(kDsml);
+    if (!state.accept_bytes(text.substr(0, at))) return false;
+    if (at == std::string_view::npos) return true;
+    if (!state.accept_added(kDsml)) return false;
+    text.remove_prefix(at + kDsml.size());
+  }
+  return true;
+}
+
+bool matches(const std::shared_ptr<Grammar>& grammar, std::string_view text) {
+  GrammarState state(grammar, trie());
+  return feed(state, text) && state.is_complete();
+}
+
+struct SchemaCase {
+  const char* name;
+  const char* schema;
+  std::vector<std::string> accepted, refused;
+};
+
+const SchemaCase kSchemas[] = {
+    {"any_value", "true", {"1", "{}", "[1, 2]", R"("a")", "null", R"({"a":{"b":[]}})"}, {"", "{", "nul", "01", "[1,]"}},
+    {"string",
+     R"({"type":"string"})",
+     {R"("")", R"("a\"b")", R"("é")", R"("\u00e9")", R"("\n")"},
+     {"\"a\nb\"", R"("\x")", R"("\ud800")", "\"\xff\"", "a", R"("a)"}},
+    {"integer", R"({"type":"integer"})", {"0", "-1", "42", "-0"}, {"1.0", "01", "1e3", "", "-"}},
+    {"number", R"({"type":"number"})", {"0", "-1.5", "1e3", "2.50E-7"}, {".5", "1.", "+1", "1e"}},
+    {"boolean_or_null", R"({"type":["boolean","null"]})", {"true", "false", "null"}, {"0", "True"}},
+    {"nullable", R"({"type":"string","nullable":true})", {"null", R"("x")"}, {"1"}},
+    {"enumeration", R"({"enum":["red","green",3,null]})", {R"("red")", "3", "null"}, {R"("re")", R"("blue")", "33"}},
+    {"constant", R"({"const":{"a":1}})", {R"({"a":1})"}, {R"({"a":2})"}},
+    {"object_in_order",
+     R"({"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"string"}},"required":["a"]})",
+     {R"({"a":1})", R"({"a": 1, "b": "x"})", "{\n  \"a\": 1,\n  \"b\": \"\"\n}"},
+     {"{}", R"({"b":"x"})", R"({"b":"x","a":1})", R"({"a":1,})", R"({"a":1,"c":2})", R"({"a":"1"})"}},
+    {"all_optional",
+     R"({"type":"object","properties":{"a":{},"b":{},"c":{}},"additionalProperties":false})",
+     {"{}", R"({"a":1})", R"({"b":1})", R"({"a":1,"c":[]})", R"({"a":1,"b":2,"c":3})"},
+     {R"({,"a":1})", R"({"c":1,"a":1})"}},
+    {"additional",
+     R"({"type":"object","properties":{"ab":{"type":"integer"}},"additionalProperties":{"type":"boolean"}})",
+     {"{}", R"({"ab":1})", R"({"ab":1,"x":true})", R"({"a":true})", R"({"abc":false})", R"({"b":true,"c":true})"},
+     {R"({"ab":true})", R"({"x":1})", R"({"x":true,"ab":1})"}},
+    {"free_object", R"({"type":"object"})", {"{}", R"({"x":{"y":[1]}})"}, {"[]", R"({x:1})"}},
+    {"counted_properties",
+     R"({"type":"object","minProperties":1,"maxProperties":2})",
+     {R"({"a":1})", R"({"a":1,"b":2})"},
+     {"{}", R"({"a":1,"b":2,"c":3})"}},
+    {"array_of",
+     R"({"type":"array","items":{"type":"integer"},"minItems":1,"maxItems":3})",
+     {"[1]", "[1, 2]", "[1,2,3]"},
+     {"[]", "[1,2,3,4]", R"(["a"])", "[1 2]"}},
+    {"no_items_or_many",
+     R"({"type":"array","items":{"type":"integer"}})",
+     {"[]", "[1]", "[1,2,3,4,5,6]"},
+     {"[,]", "[1,]"}},
+    {"at_least_two", R"({"type":"array","minItems":2})", {"[1,2]", "[1,2,3]"}, {"[]", "[1]"}},
+    {"tuple",
+     R"({"type":"array","prefixItems":[{"type":"string"},{"type":"integer"}],"items":false})",
+     {R"(["a",1])"},
+     {R"(["a"])", R"([1,"a"])", R"(["a",1,2])"}},
+    {"tuple_and_more",
+     R"({"type":"array","prefixItems":[{"type":"string"}],"items":{"type":"null"}})",
+     {R"(["a"])", R"(["a",null,null])"},
+     {"[]", R"(["a",1])"}},
+    {"no_item", R"({"type":"array","maxItems":0})", {"[]"}, {"[1]"}},
+    {"lengths",
+     R"({"type":"string","minLength":2,"maxLength":3})",
+     {R"("ab")", R"("äöü")", R"("a\n")"},
+     {R"("a")", R"("abcd")"}},
+    {"pattern_tied",
+     R"({"type":"string","pattern":"^[a-c]{2,3}\\d?$"})",
+     {R"("ab")", R"("abc9")"},
+     {R"("a")", R"("abcd")", R"("ab99")"}},
+    {"pattern_untied", R"({"type":"string","pattern":"b+"})", {R"("b")", R"("abba")"}, {R"("aa")", R"("")"}},
+    {"pattern_alternatives",
+     R"~({"type":"string","pattern":"^(?:cat|dog)s?$"})~",
+     {R"("cat")", R"("dogs")"},
+     {R"("cats ")", R"("cow")"}},
+    {"pattern_escapes", R"({"type":"string","pattern":"^[^\"]\"\\\\$"})", {R"("x\"\\")"}, {R"("xx")"}},
+    {"pattern_unicode", R"({"type":"string","pattern":"^[α-ω]+$"})", {R"("αβγ")"}, {R"("abc")", R"("")"}},
+    {"date", R"({"type":"string","format":"date"})", {R"("2026-11-30")"}, {R"("2026-13-30")", R"("today")"}},
+    {"unknown_format", R"({"type":"string","format":"hostname"})", {R"("x")"}, {}},
+    {"integers_between",
+     R"({"type":"integer","minimum":-5,"maximum":120})",
+     {"-5", "-1", "0", "9", "10", "99", "100", "120"},
+     {"-6", "121", "200", "1000", "-10", "05"}},
+    {"integers_above", R"({"type":"integer","exclusiveMinimum":99})", {"100", "5000"}, {"99", "0", "-100"}},
+    {"integers_below", R"({"type":"integer","maximum":-10})", {"-10", "-11", "-99", "-1000"}, {"-9", "0", "10"}},
+    {"large_bounds",
+     R"({"type":"integer","minimum":0,"maximum":9007199254740991})",
+     {"0", "9007199254740991"},
+     {"9007199254740992", "-1"}},
+    {"numbers_between",
+     R"({"type":"number","minimum":0.5,"maximum":2})",
+     {"0.5", "0.51", "0.5001", "1", "1.999", "2", "2.0", "0.6"},
+     {"0.4", "0.49", "2.01", "3", "0", "-1"}},
+    {"numbers_within",
+     R"({"type":"number","exclusiveMinimum":0,"exclusiveMaximum":1})",
+     {"0.1", "0.999", "0.001"},
+     {"0", "1", "0.0", "1.0"}},
+    {"negative_numbers",
+     R"({"type":"number","minimum":-1.25,"maximum":-0.5})",
+     {"-1.25", "-1", "-0.5", "-0.75", "-1.2"},
+     {"-1.26", "-0.4", "0", "1", "-2"}},
+    {"multiple_of_one", R"({"type":"number","multipleOf":1})", {"3"}, {"3.5"}},
+    {"any_of",
+     R"({"anyOf":[{"type":"integer"},{"type":"array","items":{"type":"integer"}}]})",
+     {"1", "[1]"},
+     {R"("a")"}},
+    {"one_of_objects",
+     R"({"oneOf":[{"type":"object","properties":{"k":{"const":"a"}},"required":["k"]},
+        {"type":"object","properties":{"k":{"const":"b"},"n":{"type":"integer"}},"required":["k","n"]}]})",
+     {R"({"k":"a"})", R"({"k":"b","n":1})"},
+     {R"({"k":"b"})", R"({"k":"a","n":1})"}},
+    {"any_of_beside",
+     R"({"type":"object","properties":{"a":{"type":"integer"}},"required":["a"],"anyOf":[{"title":"x"}]})",
+     {R"({"a":1})"},
+     {"{}"}},
+    {"all_of",
+     R"({"allOf":[{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]},
+        {"properties":{"b":{"type":"string"}},"required":["b"]}]})",
+     {R"({"a":1,"b":""})"},
+     {R"({"a":1})"}},
+    {"references",
+     R"({"$defs":{"n":{"type":"integer"}},"type":"array","items":{"$ref":"#/$defs/n"}})",
+     {"[1,2]"},
+     {R"(["a"])"}},
+    {"recursion",
+     R"({"type":"object","properties":{"v":{"type":"integer"},"next":{"anyOf":[{"$ref":"#"},{"type":"null"}]}},
+        "required":["v","next"]})",
+     {R"({"v":1,"next":null})", R"({"v":1,"next":{"v":2,"next":{"v":3,"next":null}}})"},
+     {R"({"v":1})", R"({"v":1,"next":1})"}},
+    {"tree",
+     R"({"$defs":{"node":{"type":"object","properties":{"kids":{"type":"array","items":{"$ref":"#/$defs/node"}}},
+        "required":["kids"]}},"$ref":"#/$defs/node"})",
+     {R"({"kids":[]})", R"({"kids":[{"kids":[]},{"kids":[{"kids":[]}]}]})"},
+     {R"({"kids":[1]})"}},
+    {"quoted_names",
+     R"({"type":"object","properties":{"a\"b":{"type":"null"}},"required":["a\"b"]})",
+     {R"({"a\"b":null})"},
+     {}},
+};
+
+TEST(GrammarSchema, LetsThroughWhatMeetsTheSchemaAndNothingElse) {
+  for (const SchemaCase& c : kSchemas) {
+    const auto grammar = schema(c.schema);
+    for (const std::string& text : c.accepted) EXPECT_TRUE(matches(grammar, text)) << c.name << ": " << text;
+    for (const std::string& text : c.refused) EXPECT_FALSE(matches(grammar, text)) << c.name << ": " << text;
+  }
+}
+
+struct RefusedCase {
+  const char* schema;
+  const char* message;
+};
+
+const RefusedCase kRefused[] = {
+    {R"({"type":"string","not":{}})", R"(schema at its root: keyword "not" is not supported)"},
+    {R"({"properties":{"a":{"if":{}}}})", R"(schema at /properties/a: keyword "if" is not supported)"},
+    {R"({"type":"array","uniqueItems":true})", R"(schema at its root: keyword "uniqueItems" is not supported)"},
+    {R"({"type":"text"})",
+     R"(schema at its root: type "text", expected object, array, string, integer, number, boolean or null)"},
+    {R"({"$ref":"#/$defs/x"})", R"(schema at its root: $ref "#/$defs/x" refers to nothing)"},
+    {R"({"$ref":"http://x/y"})", R"(schema at its root: $ref "http://x/y", expected one that begins with #)"},
+    {R"({"$ref":"#"})", "refers to itself alone"},
+    {R"({"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}},"$ref":"#/$defs/a"})", "refers to itself alone"},
+    {R"({"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]})", "nothing can meet it"},
+    {R"({"anyOf":[{"$ref":"#"}]})", "nothing can meet it"},
+    {R"({"type":"integer","minimum":5,"maximum":4})", "there is none"},
+    {R"({"type":"string","minLength":5,"maxLength":4})", "maxLength below minLength"},
+    {R"({"type":"string","minLength":-1})", "minLength: -1, expected a whole number of at least 0"},
+    {R"~({"type":"string","pattern":"(?=a)"})~", "a group (? at character 0"},
+    {R"({"type":"string","pattern":"\\bx"})", R"(\b at character 0)"},
+    {R"~({"type":"string","pattern":"(a"})~", "an unmatched ( at character 0"},
+    {R"({"type":"string","pattern":"a{2,1}"})", "a { that counts nothing"},
+    {R"({"type":"string","maxLength":100000000})", "too large"},
+    {R"({"enum":[]})", "enum: expected an array of values"},
+    {"3", "expected an object"},
+    {"false", "nothing can meet false"},
+};
+
+TEST(GrammarSchema, RefusesWhatItDoesNotUnderstandByNameAndPlace) {
+  for (const RefusedCase& c : kRefused) {
+    try {
+      schema(c.schema);
+      ADD_FAILURE() << "accepted: " << c.schema;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), Error::Kind::bad_argument);
+      EXPECT_NE(std::string(error.what()).find(c.message), std::string::npos) << error.what() << "\n  " << c.schema;
+    }
+  }
+}
+
+TEST(GrammarSchema, NotStrictLeavesOutOfAccountWhatItDoesNotUnderstand) {
+  EXPECT_TRUE(matches(schema(R"({"type":"string","not":{"const":"a"}})", false), R"("a")"));
+  EXPECT_TRUE(matches(schema(R"~({"type":"string","pattern":"(?=a)b"})~", false), R"("x")"));
+}
+
+TEST(GrammarSchema, HostileSchemasAreBoundedInTime) {
+  const auto start = std::chrono::steady_clock::now();
+  std::string deep = R"({"type":"null"})";
+  for (int i = 0; i < 400; ++i) deep = R"({"type":"array","items":)" + deep + "}";
+  EXPECT_THROW(schema(deep.c_str()), Error);
+  OrderedJson choices = OrderedJson::array();
+  for (int i = 0; i < 5000; ++i) choices.push_back("choice number " + std::to_string(i));
+  const auto many = schema(OrderedJson{{"enum", choices}}.dump().c_str());
+  EXPECT_TRUE(matches(many, R"("choice number 4999")"));
+  EXPECT_TRUE(
+      matches(schema(R"~({"type":"string","pattern":"^(a*)*(a|aa)+$"})~"), "\"" + std::string(2000, 'a') + "\""));
+  EXPECT_THROW(schema(R"~({"type":"string","pattern":"((((a{100}){100}){100}){100})"})~"), Error);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
+}
+
+// ---- Masks ----
+
+const std::vector<Token>& ends() {
+  static const std::vector<Token> instance = {*tokenizer().eos()};
+  return instance;
+}
+
+std::vector<bool> allowed(const GrammarState& state) {
+  std::vector<float> logits(tokenizer().size(), 0.0f);
+  state.mask(logits, ends());
+  std::vector<bool> out(logits.size());
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = logits[i] == 0.0f;
+  return out;
+}
+
+bool follow(GrammarState& state, Token token) {
+  const std::string_view bytes = tokenizer().bytes_of(token);
+  return tokenizer().is_added(token) ? state.accept_added(bytes) : !bytes.empty() && state.accept_bytes(bytes);
+}
+
+const char* const kWeather = R"({"name":"get_weather","parameters":{"type":"object","properties":{
+    "city":{"type":"string"},"days":{"type":"integer","minimum":1,"maximum":14},"unit":{"enum":["C","F"]},
+    "tags":{"type":"array","items":{"type":"string"}}},"required":["city"]}})";
+const char* const kNow = R"({"name":"now","parameters":{"type":"object","properties":{}}})";
+
+std::shared_ptr<Grammar> tools(ToolChoice choice, std::string_view only = {}, bool parallel = true) {
+  const std::vector<OrderedJson> list = {OrderedJson::parse(kWeather), OrderedJson::parse(kNow)};
+  return Grammar::tool_calls(list, choice, only, parallel);
+}
+
+/// Samples under the mask, at random, with a liking for ends once they may come.
+std::string generate(const std::shared_ptr<Grammar>& grammar, std::mt19937& random, int most) {
+  GrammarState state(grammar, trie());
+  std::string text;
+  for (int i = 0; i < most; ++i) {
+    if (state.is_complete() && (state.is_finished() || random() % 3 == 0)) return text;
+    const std::vector<bool> may = allowed(state);
+    std::vector<Token> tokens;
+    for (std::size_t t = 0; t < may.size(); ++t)
+      if (may[t] && static_cast<Token>(t) != ends()[0]) tokens.push_back(static_cast<Token>(t));
+    if (tokens.empty()) return state.is_complete() ? text : text + "<stuck>";
+    // Short tokens more often: they come to an end sooner.
+    Token token = tokens[random() % tokens.size()];
+    for (int tries = 0; tries < 8; ++tries) {
+      const Token other = tokens[random() % tokens.size()];
+      if (tokenizer().bytes_of(other).size() < tokenizer().bytes_of(token).size()) token = other;
+    }
+    EXPECT_TRUE(follow(state, token)) << "the mask let through what cannot follow";
+    text += tokenizer().bytes_of(token);
+  }
+  return state.is_complete() ? text : text + "<cut>";
+}
+
+TEST(GrammarMask, SaysTheSameAsTryingEveryToken) {
+  std::mt19937 random(1);
+  for (const auto& grammar : {schema(kSchemas[10].schema), schema(R"({"type":"string","pattern":"^[α-ω]+ x$"})"),
+                              schema(R"({"type":"number","minimum":0.5,"maximum":20})"), Grammar::json_object(),
+                              tools(ToolChoice::required), tools(ToolChoice::automatic)}) {
+    GrammarState state(grammar, trie());
+    for (int i = 0; i < 6; ++i) {
+      const std::vector<bool> may = allowed(state);
+      std::vector<Token> tokens;
+      for (std::size_t t = 0; t < may.size(); ++t) {
+        GrammarState copy = state;
+        const auto token = static_cast<Token>(t);
+        const bool expected = token == ends()[0] ? state.is_complete() : follow(copy, token);
+        ASSERT_EQ(may[t], expected) << "step " << i << " token " << t;
+        if (may[t] && token != ends()[0]) tokens.push_back(token);
+      }
+      if (tokens.empty()) break;
+      ASSERT_TRUE(follow(state, tokens[random() % tokens.size()]));
+    }
+  }
+}
+
+TEST(GrammarMask, GenerationUnderItEndsInJsonThatMeetsTheSchema) {
+  std::mt19937 random(2);
+  const auto grammar = schema(R"({"type":"object","properties":{"id":{"type":"integer","minimum":1,"maximum":500},
+      "kind":{"enum":["a","b"]},"flag":{"type":"boolean"}},"required":["id","kind"]})");
+  for (int i = 0; i < 20; ++i) {
+    const std::string text = generate(grammar, random, 300);
+    const OrderedJson value = OrderedJson::parse(text, nullptr, false);
+    ASSERT_TRUE(value.is_object()) << text;
+    EXPECT_GE(value.at("id").get<int>(), 1) << text;
+    EXPECT_LE(value.at("id").get<int>(), 500) << text;
+    EXPECT_TRUE(value.at("kind") == "a" || value.at("kind") == "b") << text;
+  }
+}
+
+// ---- Tools ----
+
+std::string call(const std::string& inside) { return "<｜DSML｜tool_calls>\n" + inside + "\n</｜DSML｜tool_calls>"; }
+std::string invoke(const std::string& name, const std::string& parameters) {
+  return "<｜DSML｜invoke name=\"" + name + "\">\n" + parameters + "\n</｜DSML｜invoke>";
+}
+std::string parameter(const std::string& name, const std::string& value, bool is_string) {
+  return "<｜DSML｜parameter name=\"" + name + "\" string=\"" + (is_string ? "true" : "false") + "\">" + value +
+         "</｜DSML｜parameter>";
+}
+
+TEST(GrammarTools, ACallHasItsToolsParametersWithTheirTypes) {
+  const auto grammar = tools(ToolChoice::required);
+  const std::string city = parameter("city", "Paris <\"&\n é", true);
+  EXPECT_TRUE(matches(grammar, call(invoke("now", ""))));
+  EXPECT_TRUE(matches(grammar, "\n\n" + call(invoke("get_weather", city))));
+  EXPECT_TRUE(matches(grammar, call(invoke("get_weather", parameter("days", "3", false) + "\n" + city))));
+  EXPECT_TRUE(matches(grammar, call(invoke("get_weather", city + "\n" + parameter("unit", "C", true)))));
+  EXPECT_TRUE(matches(grammar, call(invoke("get_weather", city + "\n" + parameter("tags", R"(["a"])", false)))));
+  EXPECT_TRUE(matches(grammar, call(invoke("now", "") + "\n" + invoke("get_weather", city))));
+  EXPECT_FALSE(matches(grammar, call(invoke("get_weather", ""))));  // city is required
+  EXPECT_FALSE(matches(grammar, call(invoke("get_weather", city + "\n" + city))));
+  EXPECT_FALSE(matches(grammar, call(invoke("get_weather", city + "\n" + parameter("days", "30", false)))));
+  EXPECT_FALSE(matches(grammar, call(invoke("get_weather", city + "\n" + parameter("days", "3", true)))));
+  EXPECT_FALSE(matches(grammar, call(invoke("get_weather", city + "\n" + parameter("unit", "K", true)))));
+  EXPECT_FALSE(matches(grammar, call(invoke("get_weather", city + "\n" + parameter("town", "x", true)))));
+  EXPECT_FALSE(matches(grammar, call(invoke("get_time", ""))));
+  EXPECT_FALSE(matches(grammar, "Hello"));
+  EXPECT_FALSE(matches(grammar, call("")));
+}
+
+TEST(GrammarTools, ChoiceAndParallelAreKept) {
+  const std::string now = invoke("now", "");
+  const auto named = tools(ToolChoice::required, "now");
+  EXPECT_TRUE(matches(named, call(now)));
+  EXPECT_FALSE(matches(named, call(invoke("get_weather", parameter("city", "x", true)))));
+  EXPECT_FALSE(matches(tools(ToolChoice::required, "", false), call(now + "\n" + now)));
+  EXPECT_THROW(tools(ToolChoice::required, "later"), Error);
+  const auto free = tools(ToolChoice::automatic);
+  EXPECT_TRUE(matches(free, ""));
+  EXPECT_TRUE(matches(free, "a < b </x> text"));
+  EXPECT_TRUE(matches(free, "I look.\n\n" + call(now)));
+  EXPECT_FALSE(matches(free, "I look.\n\n" + call(now) + " and more"));
+  EXPECT_FALSE(matches(free, "I look.\n\n<｜DSML｜function_calls>"));
+}
+
+TEST(GrammarTools, AToolWithoutParametersOrWithAnyTakesThem) {
+  const std::vector<OrderedJson> list = {OrderedJson::parse(R"({"name":"a"})"),
+                                         OrderedJson::parse(R"({"name":"b","parameters":{"type":"object"}})"),
+                                         OrderedJson::parse(R"({"name":"c","parameters":{"type":"object","properties":{
+                                             "x":{},"y":{"anyOf":[{"type":"string"},{"type":"null"}]}}}})")};
+  const auto grammar = Grammar::tool_calls(list, ToolChoice::required, "", true);
+  EXPECT_TRUE(matches(grammar, call(invoke("a", ""))));
+  EXPECT_FALSE(matches(grammar, call(invoke("a", parameter("x", "1", true)))));
+  EXPECT_TRUE(
+      matches(grammar, call(invoke("b", parameter("any", "1", true) + "\n" + parameter("more", "[1]", false)))));
+  EXPECT_TRUE(matches(grammar, call(invoke("c", parameter("x", "text", true)))));
+  EXPECT_TRUE(matches(grammar, call(invoke("c", parameter("x", "{\"a\": 1}", false)))));
+  EXPECT_TRUE(matches(grammar, call(invoke("c", parameter("y", "null", false)))));
+  EXPECT_FALSE(matches(grammar, call(invoke("c", parameter("y", "1", false)))));
+}
+
+TEST(GrammarTools, GenerationUnderTheMaskIsAlwaysAWholeBlock) {
+  std::mt19937 random(3);
+  const auto grammar = tools(ToolChoice::required, "now");
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(matches(grammar, generate(grammar, random, 200)));
+}
+
+TEST(Grammar, IsFinishedWhenNothingMoreMayCome) {
+  GrammarState state(schema(R"({"const":1})"), trie());
+  EXPECT_FALSE(state.is_complete());
+  EXPECT_TRUE(state.accept_bytes("1"));
+  EXPECT_TRUE(state.is_complete());
+  EXPECT_TRUE(state.is_finished());
+  EXPECT_FALSE(state.accept_bytes("1"));
+  EXPECT_TRUE(state.is_complete()) << "a refused byte changes nothing";
+}
+
+}  // namespace
+}  // namespace lockstep
