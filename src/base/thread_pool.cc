@@ -9,11 +9,11 @@
 namespace lockstep {
 namespace {
 
-// Waking a parked thread takes 30-60 us, and the serial stretches of a step are shorter than this.
+// How long a waiting thread looks before it parks. Waking a parked one takes 30-60 us, and the serial stretches of a
+// step are shorter than this. It never yields instead: where other programs have the CPUs, a thread that yields may get
+// its next turn milliseconds later, while one that sleeps is given a CPU when it is woken.
 constexpr auto kSpin = std::chrono::microseconds(100);
-// A few microseconds. After that a waiting thread offers its CPU at every look: on a machine that is busy with
-// something else, or with more threads than CPUs, whoever is waited for needs it.
-constexpr int kSpinsBeforeYield = 256;
+constexpr int kSpinsBetweenLooks = 64;  // at the clock
 
 int available_cpus() {
   cpu_set_t set;
@@ -31,6 +31,20 @@ inline void relax() {
 #endif
 }
 
+/// Looks at `is_over` for a moment. False if it did not come true.
+template <class IsOver>
+bool spin_until(const IsOver& is_over) {
+  if (is_over()) return true;
+  const auto end = std::chrono::steady_clock::now() + kSpin;
+  do {
+    for (int i = 0; i < kSpinsBetweenLooks; ++i) {
+      if (is_over()) return true;
+      relax();
+    }
+  } while (std::chrono::steady_clock::now() < end);
+  return false;
+}
+
 }  // namespace
 
 ThreadPool::ThreadPool(int threads) {
@@ -40,12 +54,9 @@ ThreadPool::ThreadPool(int threads) {
 }
 
 ThreadPool::~ThreadPool() {
-  {
-    const std::lock_guard lock(mutex_);
-    stop_.store(true);
-    generation_.fetch_add(1);
-  }
-  wake_.notify_all();
+  stop_.store(true);
+  epoch_.fetch_add(1);
+  epoch_.notify_all();
   for (std::thread& worker : workers_) worker.join();
 }
 
@@ -58,52 +69,40 @@ void ThreadPool::run(int count, Call call, void* context) {
   count_ = count;
   call_ = call;
   context_ = context;
-  next_.store(0, std::memory_order_relaxed);
-  pending_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
-  {
-    const std::lock_guard lock(mutex_);  // so that a worker about to park sees the new generation
-    generation_.fetch_add(1, std::memory_order_release);
-  }
-  wake_.notify_all();
+  unfinished_.store(count, std::memory_order_relaxed);
+  const std::uint64_t number = (ticket_.load(std::memory_order_relaxed) >> 32) + 1;
+  ticket_.store(number << 32 | static_cast<std::uint32_t>(count), std::memory_order_release);
+  epoch_.fetch_add(1, std::memory_order_release);
+  epoch_.notify_all();
   drain(0);
-  for (int spins = 0; pending_.load(std::memory_order_acquire) != 0; ++spins) {
-    if (spins < kSpinsBeforeYield)
-      relax();
-    else
-      std::this_thread::yield();
-  }
+  if (spin_until([&] { return unfinished_.load(std::memory_order_acquire) == 0; })) return;
+  for (int left = unfinished_.load(std::memory_order_acquire); left != 0;
+       left = unfinished_.load(std::memory_order_acquire))
+    unfinished_.wait(left, std::memory_order_acquire);
 }
 
+/// Runs items of the current loop until none is left.
 void ThreadPool::drain(int thread) {
+  std::uint64_t ticket = ticket_.load(std::memory_order_acquire);
   for (;;) {
-    const int i = next_.fetch_add(1, std::memory_order_relaxed);
-    if (i >= count_) return;
-    call_(context_, i, thread);
+    const auto left = static_cast<std::uint32_t>(ticket);
+    if (left == 0) return;
+    if (!ticket_.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acq_rel, std::memory_order_acquire))
+      continue;
+    call_(context_, count_ - static_cast<int>(left), thread);
+    if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1 && thread != 0) unfinished_.notify_one();
+    ticket = ticket_.load(std::memory_order_acquire);
   }
 }
 
 void ThreadPool::work(int thread) {
-  std::uint64_t seen = 0;
+  std::uint32_t seen = 0;
   for (;;) {
-    int spins = 0;
-    std::chrono::steady_clock::time_point begin;
-    while (generation_.load(std::memory_order_acquire) == seen) {
-      if (++spins < kSpinsBeforeYield) {
-        relax();
-        continue;
-      }
-      if (spins == kSpinsBeforeYield) begin = std::chrono::steady_clock::now();
-      if (std::chrono::steady_clock::now() - begin < kSpin) {
-        std::this_thread::yield();
-        continue;
-      }
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [&] { return generation_.load(std::memory_order_acquire) != seen; });
-    }
-    ++seen;
+    if (!spin_until([&] { return epoch_.load(std::memory_order_acquire) != seen; }))
+      epoch_.wait(seen, std::memory_order_acquire);
+    seen = epoch_.load(std::memory_order_acquire);
     if (stop_.load()) return;
     drain(thread);
-    pending_.fetch_sub(1, std::memory_order_release);
   }
 }
 

@@ -3,12 +3,13 @@
 // There is no reduction verb, on purpose: work is divided by output element, so nothing is ever added across threads
 // and the result cannot depend on how many there are. Waiting threads spin for a moment, because a step is a long row
 // of short loops, and then park: an idle process uses no CPU.
+//
+// A loop is done when its items are done. A worker that is late, because other programs have the CPUs, finds nothing
+// left and nobody waits for it; one that was interrupted within an item is waited for asleep, so that it gets a CPU.
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -42,11 +43,11 @@ class ThreadPool {
   void drain(int thread);
 
   std::vector<std::thread> workers_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::atomic<std::uint64_t> generation_{0};  // grows by one a loop; odd work in flight is told by pending_
-  std::atomic<int> next_{0};
-  std::atomic<int> pending_{0};  // workers that have not finished the current loop
+  std::atomic<std::uint32_t> epoch_{0};  // grows by one a loop: what parked workers wait for
+  // Number of the loop << 32 | items of it that nobody has taken. Whoever takes one may read what follows: its loop
+  // cannot end before that item has.
+  std::atomic<std::uint64_t> ticket_{0};
+  std::atomic<int> unfinished_{0};  // items
   std::atomic<bool> stop_{false};
   int count_ = 0;
   Call call_ = nullptr;
