@@ -49,7 +49,7 @@ Decimal parse_decimal(std::string_view text) {
   out.whole = digits.substr(0, static_cast<std::size_t>(places));
   out.fraction = digits.substr(static_cast<std::size_t>(places));
   out.whole.erase(0, std::min(out.whole.find_first_not_of('0'), out.whole.size()));
-  if (out.whole.empty()) out.whole = "0";
+  if (out.whole.empty()) out.whole.push_back('0');
   out.fraction.resize(out.fraction.find_last_not_of('0') + 1);
   if (out.is_zero()) out.is_negative = false;
   if (out.whole.size() > kMostDigits) {  // so far away that it bounds nothing that can be written
@@ -67,6 +67,8 @@ int compare(const Decimal& a, const Decimal& b) {
   const int c = a.fraction.compare(b.fraction);
   return c < 0 ? -1 : c > 0 ? 1 : 0;
 }
+
+std::string named(const std::string& bound) { return bound.empty() ? std::string("any") : bound; }
 
 struct Limit {
   std::optional<Decimal> value;
@@ -190,8 +192,8 @@ Node build_bounded_number(GrammarBuilder& builder, const NumberBounds& bounds, N
     add(from, least, next, true);
   }
   if (ways.empty())
-    throw Error(Error::Kind::bad_argument, "number from " + (bounds.least.empty() ? "-" : bounds.least) + " to " +
-                                               (bounds.most.empty() ? "-" : bounds.most) + ": there is none");
+    throw Error(Error::Kind::bad_argument,
+                "number of at least " + named(bounds.least) + " and at most " + named(bounds.most) + ": there is none");
   return builder.any_of(ways);
 }
 
