@@ -19,6 +19,7 @@ void add_dequantize(CLI::App& app, Run& run);
 void add_doctor(CLI::App& app, Run& run);
 void add_inspect(CLI::App& app, Run& run);
 void add_logits(CLI::App& app, Run& run);
+void add_parse(CLI::App& app, Run& run);
 void add_synth(CLI::App& app, Run& run);
 void add_text(CLI::App& app, Run& run);  // tokenize, render
 

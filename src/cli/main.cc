@@ -29,6 +29,7 @@ int main(int argc, char** argv) {
   lockstep::add_check(app, run);
   lockstep::add_bench(app, run);
   lockstep::add_text(app, run);
+  lockstep::add_parse(app, run);
   lockstep::add_dequantize(app, run);
   lockstep::add_synth(app, run);
   lockstep::add_doctor(app, run);

@@ -122,7 +122,7 @@ class Renderer {
     const Turn& last = turns_.back();
     if (last.role == Role::assistant && !last.task && request_.final_assistant == FinalAssistant::opens_a_turn) {
       control(kAssistantText);
-      control(request_.thinking ? kThinkBegin : kThinkEnd);
+      control(opening_of(request_.thinking ? Phase::reasoning : Phase::content));
     }
     return std::move(out_);
   }
@@ -194,14 +194,33 @@ class Renderer {
   void write_assistant(std::size_t i) {
     const Message& message = *turns_[i].message;
     const bool answers_task = i > 0 && turns_[i - 1].task.has_value();
-    if (keeps_reasoning(i) && !answers_task) {
-      untrusted(message.reasoning);
-      control(kThinkEnd);
+    const Phase opening = keeps_reasoning(i) && !answers_task ? Phase::reasoning : Phase::content;
+    if (message.sampled) {
+      write_sampled(*message.sampled, opening);
+    } else {
+      if (opening == Phase::reasoning) {
+        untrusted(message.reasoning);
+        control(kThinkEnd);
+      }
+      untrusted(message.content);
+      if (!message.tool_calls.empty()) write_calls(message.tool_calls);
     }
-    untrusted(message.content);
-    if (!message.tool_calls.empty()) write_calls(message.tool_calls);
     const bool is_continued = i + 1 == turns_.size() && request_.final_assistant == FinalAssistant::is_continued;
     if (!message.without_eos && !is_continued) control(kEosText);
+  }
+
+  /// `opening` is the marker before the turn. If it is the one that the turn was sampled after, all of it is repeated.
+  void write_sampled(const SampledTurn& turn, Phase opening) {
+    if (turn.opening == opening) {
+      write(turn.thought);
+    } else if (opening == Phase::reasoning) {
+      control(kThinkEnd);
+    }
+    write(turn.answer);
+  }
+
+  void write(const Prompt& part) {
+    for (const Span& span : part.spans) out_.append(span.text, span.trust);
   }
 
   void write_calls(const std::vector<ToolCall>& calls) {
@@ -276,7 +295,7 @@ class Renderer {
     if (!turn.task && turn.role != Role::user && turn.role != Role::developer) return;
     control(kAssistantText);
     const bool thinks = turn.task ? request_.thinking : keeps_reasoning(i);
-    control(thinks ? kThinkBegin : kThinkEnd);
+    control(opening_of(thinks ? Phase::reasoning : Phase::content));
     if (turn.task) control(text_of(*turn.task));
   }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "text/prompt.h"
+#include "text/thought.h"
 
 namespace lockstep {
 
@@ -48,6 +49,9 @@ struct Message {
   std::string tool_call_id;          // tool
   std::optional<Task> task;
   bool without_eos = false;  // assistant: leave out its end-of-sentence token
+  /// Assistant: the bytes that the model sampled for this very message, to be repeated (text/replay.h). Then
+  /// `reasoning`, `content` and `tool_calls` are not rendered, but say which results belong to the turn.
+  std::optional<SampledTurn> sampled = {};
 };
 
 /// What to do when the last message is the assistant's.
