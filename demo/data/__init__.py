@@ -1,0 +1,1 @@
+"""What the demo model learns from: every text is generated here, nothing is downloaded."""
