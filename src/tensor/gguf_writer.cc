@@ -10,6 +10,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/output_file.h"
 
 namespace lockstep {
 namespace {
@@ -170,7 +171,7 @@ void GgufWriter::plan_parts() {
   const int count = static_cast<int>(parts_.size());
   for (int i = 0; i < count; ++i) {
     Part& part = parts_[static_cast<std::size_t>(i)];
-    part.final_path = count == 1 ? out_ : split_path(prefix, i + 1, count);
+    part.final_path = replaced_file(count == 1 ? out_ : split_path(prefix, i + 1, count));
     part.work_path = part.final_path;
     part.work_path += ".part";
   }
