@@ -1,7 +1,9 @@
 // Helpers of the tests that run whole models: engines on a level, logits and cache bytes by a schedule.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>

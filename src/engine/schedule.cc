@@ -16,6 +16,8 @@ template <class T>
 T number(std::string_view text, std::string_view whole) {
   T value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc::result_out_of_range)
+    throw Error(Error::Kind::bad_argument, "schedule " + std::string(whole) + ": the number is too large");
   if (error != std::errc() || end != text.data() + text.size())
     throw Error(Error::Kind::bad_argument,
                 "schedule " + std::string(whole) + ": expected tokenwise, chunk:N or mixed:SEED");

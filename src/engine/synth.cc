@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <future>
 #include <memory>
-#include <system_error>
 
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "engine/gguf_sink.h"
+#include "engine/model_keys.h"
 #include "engine/synth_blocks.h"
 #include "engine/synth_vocabulary.h"
 #include "numerics/random.h"
@@ -18,9 +18,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kPieceBytes = 1 << 20;     // made by a thread at a time
-constexpr std::size_t kPieces = 32;              // and written together
-constexpr std::uint64_t kSpareBytes = 64 << 20;  // left on the disk, and room for the header
+constexpr std::size_t kPieceBytes = 1 << 20;  // made by a thread at a time
+constexpr std::size_t kPieces = 32;           // and written together
 
 /// A tensor's own key: FNV-1a of its name, stirred with the seed.
 std::uint64_t key_of(std::uint64_t seed, std::string_view name) {
@@ -84,95 +83,6 @@ class TensorSource {
   std::unique_ptr<RandomBlocks> blocks_;
 };
 
-void set_model_keys(GgufWriter& writer, const SynthPlan& plan) {
-  const Config& c = plan.config;
-  const auto number = [&](std::string_view key, std::int64_t value) {
-    writer.set(fmt::format("deepseek4.{}", key), static_cast<std::uint32_t>(value));
-  };
-  const auto real = [&](std::string_view key, double value) {
-    writer.set(fmt::format("deepseek4.{}", key), static_cast<float>(value));
-  };
-  const auto layers = static_cast<std::int64_t>(c.layers.size());
-  writer.set("general.architecture", std::string_view("deepseek4"));
-  writer.set("general.type", std::string_view("model"));
-  writer.set("general.name",
-             fmt::format("synth-{}-{}-seed{}", plan.options.preset, plan.options.types, plan.options.seed));
-  writer.set("general.quantization_version", std::uint32_t{2});
-  number("block_count", layers);
-  number("context_length", c.context_length);
-  number("embedding_length", c.width);
-  number("vocab_size", c.vocabulary);
-  number("attention.head_count", c.heads);
-  number("attention.head_count_kv", 1);
-  number("attention.key_length", c.head_width);
-  number("attention.value_length", c.head_width);
-  number("rope.dimension_count", c.rotary);
-  real("attention.layer_norm_rms_epsilon", c.norm_epsilon);
-  number("attention.q_lora_rank", c.query_rank);
-  number("attention.output_lora_rank", c.output_rank);
-  number("attention.output_group_count", c.output_groups);
-  number("attention.sliding_window", c.window);
-  std::vector<std::int32_t> ratios;
-  for (const LayerConfig& layer : c.layers) ratios.push_back(layer.ratio);
-  ratios.push_back(0);  // the drafter's, which the file does not hold
-  writer.set_array<std::int32_t>("deepseek4.attention.compress_ratios", ratios);
-  real("attention.compress_rope_freq_base", c.compressed_rope_base);
-  number("attention.indexer.head_count", c.index_heads);
-  number("attention.indexer.key_length", c.index_width);
-  number("attention.indexer.top_k", c.index_top_k);
-  real("rope.freq_base", c.rope_base);
-  writer.set("deepseek4.rope.scaling.type", std::string_view("yarn"));
-  real("rope.scaling.factor", c.yarn_factor);
-  number("rope.scaling.original_context_length", static_cast<std::int64_t>(c.yarn_original));
-  real("rope.scaling.yarn_beta_fast", c.yarn_beta_fast);
-  real("rope.scaling.yarn_beta_slow", c.yarn_beta_slow);
-  number("expert_count", c.experts);
-  number("expert_used_count", c.experts_used);
-  number("expert_shared_count", 1);
-  number("expert_feed_forward_length", c.expert_width);
-  real("expert_weights_scale", c.route_scale);
-  writer.set("deepseek4.expert_weights_norm", true);
-  number("expert_gating_func", 4);
-  number("hash_layer_count", plan.hash_layers);
-  std::vector<float> clamps, shared_clamps;
-  for (const LayerConfig& layer : c.layers) {
-    clamps.push_back(layer.clamp);
-    shared_clamps.push_back(layer.shared_clamp);
-  }
-  writer.set_array<float>("deepseek4.swiglu_clamp_exp", clamps);
-  writer.set_array<float>("deepseek4.swiglu_clamp_shexp", shared_clamps);
-  number("hyper_connection.count", c.streams);
-  number("hyper_connection.sinkhorn_iterations", c.sinkhorn_iterations);
-  real("hyper_connection.epsilon", c.hyper_epsilon);
-}
-
-void set_tokenizer_keys(GgufWriter& writer, const Vocabulary& vocabulary) {
-  const auto views = [](const std::vector<std::string>& texts) {
-    return std::vector<std::string_view>(texts.begin(), texts.end());
-  };
-  writer.set("tokenizer.ggml.model", vocabulary.model);
-  writer.set("tokenizer.ggml.pre", vocabulary.pre);
-  writer.set_array("tokenizer.ggml.tokens", views(vocabulary.tokens));
-  writer.set_array<std::int32_t>("tokenizer.ggml.token_type", vocabulary.types);
-  writer.set_array("tokenizer.ggml.merges", views(vocabulary.merges));
-  writer.set("tokenizer.ggml.bos_token_id", static_cast<std::uint32_t>(vocabulary.bos.value()));
-  writer.set("tokenizer.ggml.eos_token_id", static_cast<std::uint32_t>(vocabulary.eos.value()));
-  writer.set("tokenizer.ggml.padding_token_id", static_cast<std::uint32_t>(vocabulary.pad.value()));
-  writer.set("tokenizer.ggml.add_bos_token", false);
-  writer.set("tokenizer.ggml.add_eos_token", false);
-}
-
-void check_room(const std::filesystem::path& out, std::uint64_t bytes) {
-  std::filesystem::path folder = std::filesystem::absolute(out).parent_path();
-  std::error_code error;
-  const std::filesystem::space_info space = std::filesystem::space(folder, error);
-  if (error) throw Error(Error::Kind::io, folder.string() + ": " + error.message());
-  if (space.available < bytes + kSpareBytes)
-    throw Error(Error::Kind::io, fmt::format("{}: {:.2f} GB are needed, {} has {:.2f} GB free", out.string(),
-                                             static_cast<double>(bytes + kSpareBytes) / 1e9, folder.string(),
-                                             static_cast<double>(space.available) / 1e9));
-}
-
 /// Makes the bytes of a tensor in order, a buffer at a time, on all threads, and hands each full buffer to `sink`,
 /// which lends the buffer too.
 template <class Sink>
@@ -196,39 +106,6 @@ void make_tensor(const SynthTensor& tensor, std::uint64_t seed, ThreadPool& pool
   }
 }
 
-/// Writes one buffer while the next one is made: copying into the page cache takes as long as making the bytes.
-class WriterSink {
- public:
-  WriterSink(GgufWriter& writer, const std::filesystem::path& out, const SynthRun& run)
-      : writer_(writer), out_(out), run_(run) {}
-  ~WriterSink() {
-    if (writing_.valid()) writing_.wait();
-  }
-  WriterSink(const WriterSink&) = delete;
-  WriterSink& operator=(const WriterSink&) = delete;
-
-  std::vector<std::byte>& buffer() { return buffers_[current_]; }
-  void take() {
-    finish();
-    if (run_.cancelled && run_.cancelled())
-      throw Error(Error::Kind::cancelled, out_.string() + ": interrupted, nothing is left of it");
-    writing_ = std::async(std::launch::async, [this, &full = buffers_[current_]] { writer_.append(full); });
-    current_ = 1 - current_;
-  }
-  /// Waits for the last buffer. Throws what the writer threw.
-  void finish() {
-    if (writing_.valid()) writing_.get();
-  }
-
- private:
-  GgufWriter& writer_;
-  const std::filesystem::path& out_;
-  const SynthRun& run_;
-  std::vector<std::byte> buffers_[2];
-  int current_ = 0;
-  std::future<void> writing_;
-};
-
 /// Collects the bytes of one tensor.
 class MemorySink {
  public:
@@ -247,13 +124,21 @@ void write_synth(const SynthPlan& plan, const std::filesystem::path& out, const 
   GgufWriterOptions options;
   options.progress = run.progress;
   GgufWriter writer(out, options);
-  set_model_keys(writer, plan);
+  writer.set("general.architecture", std::string_view("deepseek4"));
+  writer.set("general.type", std::string_view("model"));
+  writer.set("general.name",
+             fmt::format("synth-{}-{}-seed{}", plan.options.preset, plan.options.types, plan.options.seed));
+  writer.set("general.quantization_version", std::uint32_t{2});
+  std::vector<std::int32_t> ratios;
+  for (const LayerConfig& layer : plan.config.layers) ratios.push_back(layer.ratio);
+  ratios.push_back(0);  // the drafter's, which the file does not hold
+  set_model_keys(writer, "deepseek4", plan.config, plan.hash_layers, ratios);
   set_tokenizer_keys(writer, synth_vocabulary(plan.config.vocabulary));
   for (const SynthTensor& tensor : plan.tensors) writer.add_tensor(tensor.name, tensor.dtype, tensor.ne);
   writer.begin();
   ThreadPool pool(run.threads);
   {
-    WriterSink sink(writer, out, run);
+    GgufSink sink(writer, out, run.cancelled);
     for (const SynthTensor& tensor : plan.tensors) make_tensor(tensor, plan.options.seed, pool, sink);
     sink.finish();
   }
