@@ -18,10 +18,11 @@ using Variables = std::vector<std::pair<std::string, std::string>>;
 /// A running program with pipes. Everything is read to its end by finish().
 class Program {
  public:
-  explicit Program(const std::vector<std::string>& arguments, const Variables& variables = {}) {
+  explicit Program(const std::vector<std::string>& arguments, const Variables& variables = {},
+                   const std::string& program = LOCKSTEP_PROGRAM) {
     int in[2], out[2], err[2];
     if (::pipe2(in, O_CLOEXEC) != 0 || ::pipe2(out, O_CLOEXEC) != 0 || ::pipe2(err, O_CLOEXEC) != 0) std::abort();
-    std::vector<char*> argv = {const_cast<char*>(LOCKSTEP_PROGRAM)};
+    std::vector<char*> argv = {const_cast<char*>(program.c_str())};
     for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
     argv.push_back(nullptr);
     child_ = ::fork();
@@ -99,9 +100,9 @@ struct Ran {
 };
 
 inline Ran run_program(const std::vector<std::string>& arguments, const std::string& input = "",
-                       const Variables& variables = {}) {
+                       const Variables& variables = {}, const std::string& path = LOCKSTEP_PROGRAM) {
   ::signal(SIGPIPE, SIG_IGN);  // a program that refuses its arguments does not read its input
-  Program program(arguments, variables);
+  Program program(arguments, variables, path);
   program.write(input);
   const int code = program.finish();
   return {code, std::move(program.output), std::move(program.errors)};

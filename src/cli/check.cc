@@ -1,13 +1,16 @@
-// `lockstep check [MODEL]`: does this machine keep the law? Every level, several thread counts, several schedules;
-// prints each hash beside the golden one and fails on any difference.
+// `lockstep check [MODEL]`: does this machine keep the law? Every level, several thread counts, several schedules, or
+// with --backend a GPU by the same schedules; prints each hash beside the golden one and fails on any difference.
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <filesystem>
 
 #include "base/error.h"
 #include "cli/command.h"
+#include "cli/interrupts.h"
 #include "cli/options.h"
 #include "cpu/cpu_ops.h"
 #include "cpu/level.h"
@@ -19,6 +22,7 @@ namespace {
 
 struct CheckOptions {
   std::string model;
+  BackEndOptions back_end;
   int tokens = 96;
   bool write_golden = false;
 };
@@ -57,35 +61,63 @@ class Report {
 };
 
 struct Path {
-  std::string level;
-  int threads;
+  BackEndOptions back_end;
   std::string schedule;
-  std::string name() const { return fmt::format("{}, {} threads, {}", level, threads, schedule); }
+  std::string name() const {
+    if (back_end.backend != "cpu") return fmt::format("{}, {}", back_end.backend, schedule);
+    return fmt::format("{}, {} threads, {}", back_end.level, back_end.threads, schedule);
+  }
 };
 
-/// The best level by every schedule, the others by one, all with several thread counts.
-std::vector<Path> paths() {
+BackEndOptions cpu_with(std::string_view level, int threads) {
+  BackEndOptions options;
+  options.level = level;
+  options.threads = threads;
+  return options;
+}
+
+/// The level that was asked for, or all that this machine has.
+std::vector<const cpu::Level*> levels_of(const BackEndOptions& chosen) {
+  std::vector<const cpu::Level*> levels;
+  for (const cpu::Level* level : cpu::available_levels())
+    if (chosen.level == "auto" || chosen.level == level->name) levels.push_back(level);
+  if (levels.empty()) cpu::make_cpu_ops({1, chosen.level});  // says what this machine lacks
+  return levels;
+}
+
+/// The best level by every schedule, the others by one, all with several thread counts; or the other back end by every
+/// schedule, and then the CPU by one, to compare with where there is no golden hash.
+std::vector<Path> paths(const BackEndOptions& chosen) {
   std::vector<Path> paths;
-  const auto levels = cpu::available_levels();
+  if (chosen.backend != "cpu") {
+    for (const char* schedule : {"chunk:64", "tokenwise", "chunk:129", "mixed:1", "mixed:2"})
+      paths.push_back({chosen, schedule});
+    paths.push_back({cpu_with("auto", 0), "chunk:64"});
+    return paths;
+  }
+  const auto levels = levels_of(chosen);
+  const auto threads = [&](int otherwise) { return chosen.threads > 0 ? chosen.threads : otherwise; };
   for (const cpu::Level* level : levels) {
     const bool is_best = level == levels.back();
-    paths.push_back({std::string(level->name), is_best ? 1 : 2, "chunk:64"});
+    paths.push_back({cpu_with(level->name, threads(is_best ? 1 : 2)), "chunk:64"});
     if (!is_best) continue;
     for (const char* schedule : {"tokenwise", "chunk:129", "mixed:1", "mixed:2"})
-      paths.push_back({std::string(level->name), 2, schedule});
-    paths.push_back({std::string(level->name), 3, "mixed:3"});
+      paths.push_back({cpu_with(level->name, threads(2)), schedule});
+    paths.push_back({cpu_with(level->name, threads(3)), "mixed:3"});
   }
   return paths;
 }
 
-void check_model(Report& report, const std::filesystem::path& file, const std::string& name, int tokens) {
+void check_model(Report& report, const BackEndOptions& back_end, const std::filesystem::path& file,
+                 const std::string& name, int tokens, const std::atomic<bool>& cancelled) {
   for (const Mode mode : {Mode::official, Mode::plain}) {
-    for (const Path& path : paths()) {
+    for (const Path& path : paths(back_end)) {
+      if (cancelled) throw Error(Error::Kind::cancelled, "interrupted");
       EngineOptions options;
       options.model = file;
       options.mode = mode;
       options.max_rows = 256;
-      Engine engine(options, cpu::make_cpu_ops({path.threads, path.level}));
+      Engine engine(options, make_ops(path.back_end));
       auto sequences = law_tokens(engine.config().vocabulary);
       if (tokens > 0)
         for (auto& sequence : sequences) sequence.resize(std::min(sequence.size(), static_cast<std::size_t>(tokens)));
@@ -107,20 +139,29 @@ struct ScratchFolder {
 
 int run_check(const CheckOptions& options) {
   const auto start = std::chrono::steady_clock::now();
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // a line as soon as it is known, also into a pipe
+  Interrupts interrupts(Interrupts::kEveryEnd);   // so that the folder of models goes
+  const Interrupts::Stops stops(interrupts);
   Report report(options.write_golden);
   if (!options.model.empty()) {
-    check_model(report, options.model, std::filesystem::path(options.model).filename().string(), options.tokens);
+    check_model(report, options.back_end, options.model, std::filesystem::path(options.model).filename().string(),
+                options.tokens, stops.flag());
   } else {
     for (const LawLine& line : function_lines()) report.compare(line.name, line.hash, "host");
-    for (const cpu::Level* level : cpu::available_levels()) {
-      const auto ops = cpu::make_cpu_ops({2, std::string(level->name)});
-      for (const LawLine& line : dot_lines(*ops)) report.compare(line.name, line.hash, std::string(level->name));
+    if (options.back_end.backend != "cpu") {
+      const auto ops = make_ops(options.back_end);
+      for (const LawLine& line : dot_lines(*ops)) report.compare(line.name, line.hash, ops->description());
+    } else {
+      for (const cpu::Level* level : levels_of(options.back_end)) {
+        const auto ops = cpu::make_cpu_ops({2, std::string(level->name)});
+        for (const LawLine& line : dot_lines(*ops)) report.compare(line.name, line.hash, std::string(level->name));
+      }
     }
     const ScratchFolder folder;
     for (const std::string& name : law_models()) {
       const std::filesystem::path file = folder.path / (name + ".gguf");
       write_law_model(name, file);
-      check_model(report, file, name, 0);
+      check_model(report, options.back_end, file, name, 0, stops.flag());
     }
   }
   if (options.write_golden) {
@@ -130,10 +171,11 @@ int run_check(const CheckOptions& options) {
     for (const LawLine& line : report.seen()) fmt::print("{} {:016x}\n", line.name, line.hash);
   }
   std::string levels;
-  for (const cpu::Level* level : cpu::available_levels())
-    levels += (levels.empty() ? "" : ", ") + std::string(level->name);
+  for (const cpu::Level* level : levels_of(options.back_end))
+    levels += (levels.empty() ? "levels " : ", ") + std::string(level->name);
+  if (options.back_end.backend != "cpu") levels = make_ops(options.back_end)->description();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  fmt::print(stderr, "{} hashes compared on levels {} in {:.1f} s: {}\n", report.compared(), levels, seconds,
+  fmt::print(stderr, "{} hashes compared on {} in {:.1f} s: {}\n", report.compared(), levels, seconds,
              report.different() == 0 ? "all equal" : fmt::format("{} DIFFERENT", report.different()));
   return report.different() == 0 ? 0 : 1;
 }
@@ -148,8 +190,10 @@ void add_check(CLI::App& app, Run& run) {
                    "a model whose paths are compared with each other; without one, everything that has golden hashes")
       ->check(CLI::ExistingFile);
   command->add_option("--tokens", options->tokens, "with MODEL: tokens of each sequence, at most; 0 = 133")
+      ->needs(command->get_option("MODEL"))
       ->check(CLI::Range(0, 133))
       ->capture_default_str();
+  add_back_end_options(*command, options->back_end);
   command->add_flag("--write-golden", options->write_golden, "print the hashes in the form of tests/law/golden.txt");
   command->callback([options, &run] { run = [options] { return run_check(*options); }; });
 }

@@ -15,11 +15,16 @@ void add_bench(CLI::App& app, Run& run);
 void add_chat(CLI::App& app, Run& run);
 void add_check(CLI::App& app, Run& run);
 void add_complete(CLI::App& app, Run& run);
+void add_convert(CLI::App& app, Run& run);
 void add_dequantize(CLI::App& app, Run& run);
 void add_doctor(CLI::App& app, Run& run);
+void add_eval(CLI::App& app, Run& run);
+void add_imatrix(CLI::App& app, Run& run);
 void add_inspect(CLI::App& app, Run& run);
 void add_logits(CLI::App& app, Run& run);
 void add_parse(CLI::App& app, Run& run);
+void add_perplexity(CLI::App& app, Run& run);
+void add_quantize(CLI::App& app, Run& run);
 void add_synth(CLI::App& app, Run& run);
 void add_text(CLI::App& app, Run& run);  // tokenize, render
 

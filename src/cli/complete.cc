@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -58,8 +59,8 @@ std::string prompt_of(const CompleteOptions& options, bool has_text) {
       text = read_all(std::cin, "stdin");
     } else {
       std::ifstream in(name, std::ios::binary);
-      if (!in)
-        throw Error(Error::Kind::bad_argument, "--prompt-file: " + name + " cannot be opened, expected a text file");
+      if (!in || std::filesystem::is_directory(name))
+        throw Error(Error::Kind::bad_argument, "--prompt-file: " + name + " cannot be read, expected a text file");
       text = read_all(in, name);
     }
   }
@@ -73,7 +74,7 @@ int run_complete(const CompleteOptions& options, bool has_text) {
   check_utf8(options.system, "--system");
   const SamplerParams params = sampler_params_of(options.generation);
   Interrupts interrupts;
-  const auto engine = load_engine(options.model);
+  const auto engine = load_engine(options.model, 512, options.generation.context);
   const Tokenizer& tokenizer = engine->tokenizer();
 
   GenerateRequest request = request_of(options.generation, tokenizer);

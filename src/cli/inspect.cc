@@ -13,6 +13,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "cli/memory_plan.h"
 #include "tensor/gguf.h"
 
 namespace lockstep {
@@ -36,18 +37,6 @@ std::map<DType, Total> totals_of(const Gguf& file) {
     total.bytes += tensor.bytes.size();
   }
   return totals;
-}
-
-std::string human_bytes(std::uint64_t bytes) {
-  if (bytes < 1000) return fmt::format("{} B", bytes);
-  double value = static_cast<double>(bytes);
-  const char* unit = "";
-  for (const char* next : {"kB", "MB", "GB", "TB"}) {
-    if (value < 1000) break;
-    value /= 1000;
-    unit = next;
-  }
-  return fmt::format("{:.2f} {}", value, unit);
 }
 
 /// The shortest text that reads back as the same number, f32 as f32.

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "cli/command.h"
 #include "cli/inspect.h"
+#include "cli/options.h"
 #include "engine/engine.h"
 
 namespace lockstep {
@@ -18,6 +19,7 @@ struct InspectCommand {
   InspectOptions inspect;
   std::string path, mode = "official", meaning_of_108;
   std::int64_t context = 0;
+  bool is_demo = false;
 };
 
 InspectPlan plan_of(const Gguf& file, const InspectCommand& command) {
@@ -33,6 +35,7 @@ InspectPlan plan_of(const Gguf& file, const InspectCommand& command) {
 }
 
 int run(InspectCommand command) {
+  print_demo_note(command.path, command.is_demo);
   command.inspect.path = command.path;
   if (!command.meaning_of_108.empty()) {
     command.inspect.meaning_of_108 = dtype_named(command.meaning_of_108);
@@ -49,7 +52,7 @@ int run(InspectCommand command) {
 void add_inspect(CLI::App& app, Run& run_chosen) {
   auto options = std::make_shared<InspectCommand>();
   CLI::App* command = app.add_subcommand("inspect", "What is in a model file, and the memory it needs");
-  command->add_option("MODEL", options->path, "a GGUF file (any part of a split one)")->required();
+  add_model_argument(*command, options->path, options->is_demo);
   command->add_flag("--json", options->inspect.json, "one JSON object");
   command
       ->add_option("--context", options->context,
@@ -58,7 +61,9 @@ void add_inspect(CLI::App& app, Run& run_chosen) {
   command->add_option("--mode", options->mode, "official or plain: how the cache of the plan is stored")
       ->check(CLI::IsMember({"official", "plain"}))
       ->capture_default_str();
-  command->add_option("--items", options->inspect.array_items, "values shown of an array")->capture_default_str();
+  command->add_option("--items", options->inspect.array_items, "values shown of an array")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   command->add_option("--type-108", options->meaning_of_108, "meaning of tensor type 108, where the file does not say");
   command->callback([options, &run_chosen] { run_chosen = [options] { return run(*options); }; });
 }

@@ -1,13 +1,16 @@
 // `lockstep logits`: the logits after every token of given sequences, as raw f32, by any schedule or by the oracle.
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 
 #include "base/error.h"
+#include "base/output_file.h"
 #include "cli/command.h"
+#include "cli/interrupts.h"
 #include "cli/options.h"
 #include "engine/schedule.h"
 #include "model/oracle.h"
@@ -27,43 +30,51 @@ std::string read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
-int run_logits(const LogitsOptions& options) {
-  const Schedule schedule = parse_schedule(options.schedule);
-  const std::string text = read_file(options.tokens);
-  // Written beside the target and renamed, so that an interrupted run leaves no half file under the final name.
-  const std::string part = options.out + ".part";
-  std::ofstream out(part, std::ios::binary | std::ios::trunc);
-  if (!out) throw Error(Error::Kind::io, part + ": cannot create");
+std::vector<std::vector<Token>> read_sequences(const LogitsOptions& options, const Config& config) {
+  std::vector<std::vector<Token>> sequences =
+      parse_token_lines(read_file(options.tokens), options.tokens, config.vocabulary);
+  if (sequences.empty())
+    throw Error(Error::Kind::bad_argument, options.tokens + ": no tokens, expected a sequence a line");
+  for (std::size_t s = 0; s < sequences.size(); ++s)
+    if (static_cast<std::int64_t>(sequences[s].size()) > config.context_length)
+      throw Error(Error::Kind::bad_argument,
+                  fmt::format("{}: sequence {} has {} tokens, expected at most {}, which the "
+                              "model was made for",
+                              options.tokens, s + 1, sequences[s].size(), config.context_length));
+  return sequences;
+}
 
-  std::vector<std::vector<Token>> sequences;
-  const auto finish = [&] {
-    out.close();
-    if (!out) throw Error(Error::Kind::io, part + ": cannot write");
-    std::filesystem::rename(part, options.out);
-  };
-  if (options.oracle) {
-    const Gguf file(options.model.model, gguf_options_of(options.model));
-    const Config config = read_config(file);
-    sequences = parse_token_lines(text, options.tokens, config.vocabulary);
-    const DType type_107 = meaning_of_107(file, rocmfp2_of(options.model), print_note).value_or(DType::rocmfp2);
-    for (const std::vector<Token>& sequence : sequences) {
-      const std::vector<float> logits = oracle_logits(file, config, mode_of(options.model), sequence, type_107);
-      out.write(reinterpret_cast<const char*>(logits.data()),
-                static_cast<std::streamsize>(logits.size() * sizeof(float)));
-    }
-    finish();
-    return 0;
+int run_oracle(const LogitsOptions& options, const std::atomic<bool>& cancelled) {
+  const Gguf file(options.model.model, gguf_options_of(options.model));
+  const Config config = read_config(file);
+  const std::vector<std::vector<Token>> sequences = read_sequences(options, config);
+  OutputFile out(options.out);
+  const DType type_107 = meaning_of_107(file, rocmfp2_of(options.model), print_note).value_or(DType::rocmfp2);
+  for (const std::vector<Token>& sequence : sequences) {
+    if (cancelled) throw Error(Error::Kind::cancelled, "interrupted");
+    const std::vector<float> logits = oracle_logits(file, config, mode_of(options.model), sequence, type_107);
+    out.write(std::as_bytes(std::span(logits)));
   }
-  const auto engine = load_engine(options.model);
-  sequences = parse_token_lines(text, options.tokens, engine->config().vocabulary);
+  out.commit();
+  return 0;
+}
+
+int run_logits(const LogitsOptions& options) {
+  Interrupts interrupts(Interrupts::kEveryEnd);
+  const Interrupts::Stops stops(interrupts);
+  if (options.oracle) return run_oracle(options, stops.flag());
+  const Schedule schedule = parse_schedule(options.schedule);
+  // A chunk is a step: the engine is made for as many rows.
+  const auto engine = load_engine(options.model, std::max(512, schedule.chunk));
+  const std::vector<std::vector<Token>> sequences = read_sequences(options, engine->config());
+  OutputFile out(options.out);
   std::vector<std::uint64_t> first_row(sequences.size() + 1, 0);
   for (std::size_t s = 0; s < sequences.size(); ++s) first_row[s + 1] = first_row[s] + sequences[s].size();
   run_schedule(*engine, sequences, schedule, [&](std::size_t s, Position position, std::span<const float> logits) {
-    const std::uint64_t row = first_row[s] + static_cast<std::uint64_t>(position);
-    out.seekp(static_cast<std::streamoff>(row * logits.size_bytes()));
-    out.write(reinterpret_cast<const char*>(logits.data()), static_cast<std::streamsize>(logits.size_bytes()));
+    if (stops.flag()) throw Error(Error::Kind::cancelled, "interrupted");
+    out.write_at((first_row[s] + static_cast<std::uint64_t>(position)) * logits.size_bytes(), std::as_bytes(logits));
   });
-  finish();
+  out.commit();
   fmt::print(stderr, "{} sequences, {} tokens, {}, {}\n", sequences.size(), first_row.back(), options.schedule,
              engine->ops().description());
   return 0;
@@ -79,11 +90,14 @@ void add_logits(CLI::App& app, Run& run) {
       ->required()
       ->check(CLI::ExistingFile);
   command->add_option("--out", options->out, "raw little-endian f32 [tokens of all sequences][vocabulary]")->required();
-  command
-      ->add_option("--schedule", options->schedule,
-                   "tokenwise, chunk:N, or mixed:SEED (all sequences at once, cut at random)")
-      ->capture_default_str();
-  command->add_flag("--oracle", options->oracle, "the slow f64 evaluation that says how accurate the engine is");
+  CLI::Option* schedule = command
+                              ->add_option("--schedule", options->schedule,
+                                           "tokenwise, chunk:N, or mixed:SEED (all sequences at once, cut at random)")
+                              ->capture_default_str();
+  CLI::Option* oracle = command->add_flag(
+      "--oracle", options->oracle, "the slow f64 evaluation that says how accurate the engine is; on one thread");
+  oracle->excludes(schedule);
+  for (const char* engines : {"--threads", "--level", "--backend"}) oracle->excludes(command->get_option(engines));
   command->callback([options, &run] { run = [options] { return run_logits(*options); }; });
 }
 

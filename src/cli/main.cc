@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <iostream>
 
 #include "base/error.h"
 #include "cli/command.h"
@@ -12,6 +13,14 @@ namespace {
 int exit_code(lockstep::Error::Kind kind) {
   using Kind = lockstep::Error::Kind;
   return kind == Kind::bad_argument || kind == Kind::bad_file || kind == Kind::unsupported ? 2 : 1;
+}
+
+/// What was printed may still be in a buffer, and the disk full.
+int flushed(int code) {
+  std::cout.flush();
+  if (std::fflush(stdout) == 0 && std::cout.good()) return code;
+  fmt::print(stderr, "lockstep: stdout: cannot write all of the output\n");
+  return code == 0 ? 1 : code;
 }
 
 }  // namespace
@@ -28,10 +37,15 @@ int main(int argc, char** argv) {
   lockstep::add_logits(app, run);
   lockstep::add_check(app, run);
   lockstep::add_bench(app, run);
+  lockstep::add_eval(app, run);
+  lockstep::add_perplexity(app, run);
   lockstep::add_text(app, run);
   lockstep::add_parse(app, run);
   lockstep::add_dequantize(app, run);
   lockstep::add_synth(app, run);
+  lockstep::add_quantize(app, run);
+  lockstep::add_imatrix(app, run);
+  lockstep::add_convert(app, run);
   lockstep::add_doctor(app, run);
   const auto is_named = [&](CLI::App* command) { return command->check_name(argv[1]); };
   if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(is_named).empty()) {
@@ -40,7 +54,7 @@ int main(int argc, char** argv) {
   }
   try {
     app.parse(argc, argv);
-    return run();
+    return flushed(run());
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   } catch (const lockstep::Error& error) {

@@ -8,15 +8,45 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "cli/demo.h"
+#include "cli/memory_plan.h"
 #include "cli/migration.h"
 #include "cpu/cpu_ops.h"
+#if defined(LOCKSTEP_GPU)
+#include "gpu/gpu_ops.h"
+#endif
 
 namespace lockstep {
+namespace {
+
+constexpr std::int64_t kUsualContext = 32768;
+
+/// Prints the memory plan; throws if it cannot fit into this machine's memory. A device's memory is its back end's
+/// business, which says so when it is full.
+void check_memory(const ModelOptions& options, int max_rows, std::int64_t context, std::uint64_t others) {
+  const Gguf file(options.model, gguf_options_of(options));
+  const Config config = read_config(file);
+  const std::int64_t tokens = std::min(context > 0 ? context : kUsualContext, config.context_length);
+  const MemoryPlan plan = plan_memory(file, config, mode_of(options), tokens, max_rows);
+  const bool is_host = options.back_end.backend == "cpu" || options.back_end.backend == "reference";
+  const std::optional<MemoryLimit> limit = is_host ? std::optional(memory_limit()) : std::nullopt;
+  print_note(plan_text(plan, limit));
+  if (limit) check_plan(plan, others, *limit, file.name());
+}
+
+}  // namespace
 
 void add_back_end_options(CLI::App& command, BackEndOptions& options) {
-  command.add_option("--backend", options.backend, "cpu, or reference (the literal loops that define the bits; slow)")
-      ->check(CLI::IsMember({"cpu", "reference"}))
+  std::vector<std::string> names = {"cpu", "reference"};
+  std::string help = "cpu, or reference (the literal loops that define the bits; slow)";
+#if defined(LOCKSTEP_GPU)
+  names.emplace_back(gpu::back_end_name());
+  help = "cpu, " + names.back() + " (a GPU), or reference (the literal loops that define the bits; slow)";
+  command.add_option("--device", options.device, "which GPU, counted from 0")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+#endif
+  command.add_option("--backend", options.backend, help)->check(CLI::IsMember(names))->capture_default_str();
   command.add_option("--threads", options.threads, "threads; 0 = one for each CPU")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
@@ -24,8 +54,23 @@ void add_back_end_options(CLI::App& command, BackEndOptions& options) {
       ->capture_default_str();
 }
 
+void add_model_argument(CLI::App& command, std::string& model, bool& is_demo) {
+  command.add_option("MODEL", model,
+                     "a GGUF file of DeepSeek V4 Flash (any part of a split one); without one, the demo model");
+  // When the command's arguments have been read, and before it runs: so that no command has to think of it.
+  command.parse_complete_callback([&model, &is_demo] {
+    if (!model.empty()) return;
+    model = find_demo(kDemoModel, demo_folders(), "MODEL").string();
+    is_demo = true;
+  });
+}
+
+void print_demo_note(const std::string& model, bool is_demo) {
+  if (is_demo) print_note("no MODEL given, so the demo model runs: " + model);
+}
+
 void add_model_options(CLI::App& command, ModelOptions& options) {
-  command.add_option("MODEL", options.model, "a GGUF file of DeepSeek V4 Flash (any part of a split one)")->required();
+  add_model_argument(command, options.model, options.is_demo);
   command.add_option("--mode", options.mode, "official: the model's own fp8 and fp4 roundings; plain: none")
       ->check(CLI::IsMember({"official", "plain"}))
       ->capture_default_str();
@@ -42,7 +87,13 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
 }
 
 std::unique_ptr<Ops> make_ops(const BackEndOptions& options) {
+  if (options.backend != "cpu" && (options.level != "auto" || options.threads != 0))
+    throw Error(Error::Kind::bad_argument,
+                "--level and --threads: they belong to --backend cpu, not " + options.backend);
   if (options.backend == "reference") return make_reference_ops();
+#if defined(LOCKSTEP_GPU)
+  if (options.backend == gpu::back_end_name()) return gpu::make_gpu_ops({options.device});
+#endif
   return cpu::make_cpu_ops({options.threads, options.level});
 }
 
@@ -64,7 +115,8 @@ GgufOptions gguf_options_of(const ModelOptions& options) {
 
 void print_note(const std::string& note) { fmt::print(stderr, "{}\n", note); }
 
-std::unique_ptr<Engine> load_engine(const ModelOptions& options, int max_rows) {
+std::unique_ptr<Engine> load_engine(const ModelOptions& options, int max_rows, std::int64_t context,
+                                    std::uint64_t others) {
   EngineOptions engine;
   engine.model = options.model;
   engine.mode = mode_of(options);
@@ -72,6 +124,8 @@ std::unique_ptr<Engine> load_engine(const ModelOptions& options, int max_rows) {
   engine.rocmfp2 = rocmfp2_of(options);
   engine.meaning_of_108 = gguf_options_of(options).meaning_of_108;
   for (const std::string& note : environment_notes()) print_note(note);
+  print_demo_note(options.model, options.is_demo);
+  check_memory(options, max_rows, context, others);
   return std::make_unique<Engine>(engine, make_ops(options.back_end), print_note);
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,10 +17,12 @@ struct BackEndOptions {
   std::string backend = "cpu";
   int threads = 0;  // 0: one for each CPU that the process may use
   std::string level = "auto";
+  int device = 0;  // which GPU
 };
 
 struct ModelOptions {
-  std::string model;
+  std::string model;     // after parsing never empty: without MODEL, the demo's
+  bool is_demo = false;  // no MODEL was given
   std::string mode = "official";
   std::string rocmfp2 = "auto";
   std::string type_108;
@@ -27,8 +30,12 @@ struct ModelOptions {
 };
 
 void add_back_end_options(CLI::App& command, BackEndOptions& options);
-/// MODEL, --mode and the back end's.
+/// MODEL, --mode and the back end's. Parsing fails if no MODEL is given and there is no demo model.
 void add_model_options(CLI::App& command, ModelOptions& options);
+/// Puts the demo model (cli/demo.h) where no MODEL is given. Throws Error::bad_argument naming where it was looked for.
+void add_model_argument(CLI::App& command, std::string& model, bool& is_demo);
+/// Says on stderr that the demo model runs, if it does.
+void print_demo_note(const std::string& model, bool is_demo);
 
 /// Throws Error::bad_argument naming what this machine or build lacks.
 std::unique_ptr<Ops> make_ops(const BackEndOptions& options);
@@ -37,8 +44,11 @@ GgufOptions gguf_options_of(const ModelOptions& options);
 std::optional<DType> rocmfp2_of(const ModelOptions& options);
 /// Prints a decision worth knowing on stderr.
 void print_note(const std::string& note);
-/// Loads the model and says on stderr what decisions were made.
-std::unique_ptr<Engine> load_engine(const ModelOptions& options, int max_rows = 512);
+/// Loads the model and says on stderr what decisions were made and how much memory it will need: for a sequence of
+/// `context` tokens (0: 32768, or what the model was made for), beside `others` bytes of models that are loaded
+/// already. Throws Error::no_memory if that cannot fit, and what Engine throws.
+std::unique_ptr<Engine> load_engine(const ModelOptions& options, int max_rows = 512, std::int64_t context = 0,
+                                    std::uint64_t others = 0);
 
 /// A line for every environment variable of the engine that people come from (cli/migration.h). The only place that
 /// looks at the environment; nothing acts on it.

@@ -48,6 +48,14 @@ int run_with_tokenizer(const TokenizeOptions& options, bool is_backwards) {
   if (options.files.size() > models + 1)
     throw Error(Error::Kind::bad_argument, options.files.back() + ": one file too many, expected " +
                                                (models == 1 ? "MODEL [JSONL]" : "--tokenizer FILE [JSONL]"));
+  if (models == 0 && !options.files.empty()) {
+    char magic[4] = {};
+    std::ifstream(options.files.front(), std::ios::binary).read(magic, 4);
+    if (std::string_view(magic, 4) == "GGUF")
+      throw Error(Error::Kind::bad_argument, options.files.front() +
+                                                 ": a model, and --tokenizer is given too, expected "
+                                                 "one of them");
+  }
   const Tokenizer tokenizer = load_tokenizer(options);
   return with_input(options.files.size() > models ? options.files[models] : "", [&](std::istream& in) {
     if (is_backwards) return run_detokenize(in, std::cout, std::cerr, tokenizer);

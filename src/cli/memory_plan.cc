@@ -1,0 +1,44 @@
+#include "cli/memory_plan.h"
+
+#include <fmt/core.h>
+
+#include "base/error.h"
+
+namespace lockstep {
+
+std::string human_bytes(std::uint64_t bytes) {
+  if (bytes < 1000) return fmt::format("{} B", bytes);
+  double value = static_cast<double>(bytes);
+  const char* unit = "";
+  for (const char* next : {"kB", "MB", "GB", "TB"}) {
+    if (value < 1000) break;
+    value /= 1000;
+    unit = next;
+  }
+  return fmt::format("{:.2f} {}", value, unit);
+}
+
+std::string plan_text(const MemoryPlan& plan, const std::optional<MemoryLimit>& limit) {
+  std::string text =
+      fmt::format("memory: {} of weights, {} for {} tokens, {} of workspace; {} in all", human_bytes(plan.weights),
+                  human_bytes(plan.sequence), plan.context, human_bytes(plan.workspace), human_bytes(plan.total()));
+  if (limit) text += fmt::format(", {} {}", limit->source, human_bytes(limit->bytes));
+  return text;
+}
+
+void check_plan(const MemoryPlan& plan, std::uint64_t others, const MemoryLimit& limit, const std::string& name) {
+  const std::uint64_t needed = plan.total() + others;
+  if (needed <= limit.bytes) return;
+  std::string message = fmt::format("{}: needs {}", name, human_bytes(needed));
+  if (others > 0) message += fmt::format(" with the {} of the model beside it", human_bytes(others));
+  message += fmt::format(", {} {}; expected ", limit.source, human_bytes(limit.bytes));
+  const std::uint64_t least = plan.weights + plan.workspace + others;
+  if (least < limit.bytes) {
+    message += fmt::format("a context of fewer than {} tokens", plan.context);
+  } else {
+    message += "a smaller file, or more memory";
+  }
+  throw Error(Error::Kind::no_memory, message);
+}
+
+}  // namespace lockstep

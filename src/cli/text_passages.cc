@@ -1,0 +1,53 @@
+#include "cli/text_passages.h"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+
+#include "base/error.h"
+#include "text/utf8.h"
+
+namespace lockstep {
+
+constexpr std::int64_t kUsualContext = 2048;
+
+CLI::Option* add_text_options(CLI::App& command, TextOptions& options) {
+  CLI::Option* text = command.add_option("--text", options.file, "a text whose perplexity is measured");
+  command
+      .add_option("--context", options.context,
+                  "tokens of a window of the text; without it, 2048 or the model's own context")
+      ->check(CLI::Range(std::int64_t{2}, std::int64_t{1} << 40))
+      ->needs(text);
+  command
+      .add_option("--stride", options.stride,
+                  "tokens from one window to the next, which scores only what the one before did not reach; without "
+                  "it, half of the context")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
+      ->needs(text);
+  return text;
+}
+
+std::string read_text_file(const std::string& path, const std::string& option) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw Error(Error::Kind::bad_argument, option + ": " + path + " cannot be opened, expected a text file");
+  std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  if (in.bad()) throw Error(Error::Kind::io, path + ": cannot be read");
+  if (!is_valid_utf8(text))
+    throw Error(Error::Kind::bad_argument, option + ": " + path + " is not UTF-8, expected text");
+  return text;
+}
+
+std::vector<Passage> text_passages(Engine& engine, const TextOptions& options) {
+  const std::int64_t most = engine.config().context_length;
+  if (options.context > most)
+    throw Error(Error::Kind::bad_argument, "--context: " + std::to_string(options.context) +
+                                               " tokens, expected at most " + std::to_string(most) +
+                                               ", which the model was made for");
+  const std::int64_t context = options.context > 0 ? options.context : std::min(kUsualContext, most);
+  const std::int64_t stride = options.stride > 0 ? options.stride : std::max<std::int64_t>(context / 2, 1);
+  const Tokenizer& tokenizer = engine.tokenizer();
+  const std::vector<Token> text = tokenizer.encode(read_text_file(options.file, "--text"), Trust::untrusted);
+  return cut_text(text, tokenizer.bos(), context, stride);
+}
+
+}  // namespace lockstep
