@@ -9,3 +9,7 @@ if(Python3_FOUND AND TARGET lockstep)
            WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(demo_data_test PROPERTIES LABELS fast TIMEOUT 300 ENVIRONMENT PYTHONDONTWRITEBYTECODE=1)
 endif()
+
+lockstep_test(demo_answers_test SOURCES demo_answers_test.cc USES engine cpu text)
+target_compile_definitions(demo_answers_test PRIVATE
+  LOCKSTEP_README="${CMAKE_SOURCE_DIR}/README.md" LOCKSTEP_DEMO_MODEL="${CMAKE_SOURCE_DIR}/demo/lockstep-demo.gguf")

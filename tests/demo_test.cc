@@ -180,8 +180,9 @@ TEST_F(Installed, WrongUseIsNamed) {
     std::string message;
   } cases[] = {
       {"suite is not JSON", {"eval", "--suite", bad}, bad + ": line 1: "},
-      {"suite missing", {"eval", "--suite", "none.jsonl"}, "--suite: none.jsonl cannot be opened"},
-      {"text missing", {"perplexity", "--text", "none.txt"}, "--text: none.txt cannot be opened"},
+      {"suite missing", {"eval", "--suite", "none.jsonl"}, "--suite: none.jsonl cannot be read"},
+      {"suite is a folder", {"eval", "--suite", demo().string()}, "--suite: " + demo().string() + " cannot be read"},
+      {"text missing", {"perplexity", "--text", "none.txt"}, "--text: none.txt cannot be read"},
       {"no text", {"perplexity"}, "--text is required"},
       {"window without a text", {"eval", "--context", "64"}, "--text"},
       {"stride too long",

@@ -1,6 +1,7 @@
 #include "cli/text_passages.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -29,7 +30,8 @@ CLI::Option* add_text_options(CLI::App& command, TextOptions& options) {
 
 std::string read_text_file(const std::string& path, const std::string& option) {
   std::ifstream in(path, std::ios::binary);
-  if (!in) throw Error(Error::Kind::bad_argument, option + ": " + path + " cannot be opened, expected a text file");
+  if (!in || std::filesystem::is_directory(path))
+    throw Error(Error::Kind::bad_argument, option + ": " + path + " cannot be read, expected a text file");
   std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
   if (in.bad()) throw Error(Error::Kind::io, path + ": cannot be read");
   if (!is_valid_utf8(text))

@@ -19,7 +19,7 @@ struct TextOptions {
 /// --text, --context and --stride. Returns the option --text.
 CLI::Option* add_text_options(CLI::App& command, TextOptions& options);
 
-/// A file as text. Throws Error::bad_argument, naming `option`, if it cannot be opened or is not UTF-8.
+/// A file as text. Throws Error::bad_argument, naming `option`, if it cannot be read or is not UTF-8.
 std::string read_text_file(const std::string& path, const std::string& option);
 
 /// The text's windows (cut_text). Control tokens that the text spells are ordinary text. Throws Error::bad_argument.

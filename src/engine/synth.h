@@ -21,7 +21,7 @@ namespace lockstep {
 
 struct SynthOptions {
   std::string preset = "slice";  // flash: the model; slice: its widths, few layers and experts; nano: a few megabytes
-  std::string types = "q2";      // q2, q4, rocmfp2, rocmfp4, mxfp4, f16 (docs/formats.md, "which tensor uses what")
+  std::string types = "q2";      // q2, q4, rocmfp2, rocmfp4, mxfp4, f16 (docs/quantising.md: q2 as antirez-q2, and so on)
   int layers = 0;                // 0: the preset's
   int experts = 0;               // 0: the preset's
   std::uint64_t seed = 1;
