@@ -80,6 +80,22 @@ function(lockstep_hip_assembly out source)
   set(${out} ${files} PARENT_SCOPE)
 endfunction()
 
+# lockstep_hip_object(OUT SOURCE): SOURCE for host and device, an object file; its name goes into OUT. A hint to unroll
+# that this compiler could not take is no defect.
+function(lockstep_hip_object out source)
+  get_filename_component(name ${source} NAME_WE)
+  set(file ${CMAKE_CURRENT_BINARY_DIR}/${name}.hip.o)
+  set(architectures ${LOCKSTEP_HIP_ARCHITECTURES})
+  list(TRANSFORM architectures PREPEND --offload-arch=)
+  add_custom_command(OUTPUT ${file}
+    COMMAND ${LOCKSTEP_HIP_COMPILER} -std=c++20 -O3 -Wall -Wextra -Werror ${lockstep_hip_flags} ${architectures}
+            -Wno-pass-failed -DLOCKSTEP_GPU_HIP -I ${CMAKE_SOURCE_DIR}/src -idirafter ${LOCKSTEP_HIP_INCLUDE}
+            -MD -MF ${file}.d -c -o ${file} ${source}
+    DEPENDS ${source} DEPFILE ${file}.d VERBATIM)
+  set_source_files_properties(${file} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+  set(${out} ${file} PARENT_SCOPE)
+endfunction()
+
 # lockstep_hip_program(NAME SOURCE): one source, host and device code for every architecture, as bin/NAME.
 function(lockstep_hip_program name source)
   set(program ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/${name})

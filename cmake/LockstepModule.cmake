@@ -4,11 +4,13 @@
 # LIBRARIES are outside packages. Every module gets the float flags of the law: no contraction, no fast-math, so that a
 # multiplication and an addition in the source are two roundings and std::fma is one, in every file alike.
 add_library(lockstep_flags INTERFACE)
-target_compile_options(lockstep_flags INTERFACE
-  -ffp-contract=off -fno-fast-math -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor)
+# For C++ alone: device code has flags of its own (LockstepDevice.cmake).
+set(lockstep_cxx_flags -ffp-contract=off -fno-fast-math -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion
+                       -Wnon-virtual-dtor)
 if(LOCKSTEP_WERROR)
-  target_compile_options(lockstep_flags INTERFACE -Werror)
+  list(APPEND lockstep_cxx_flags -Werror)
 endif()
+target_compile_options(lockstep_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${lockstep_cxx_flags}>")
 if(LOCKSTEP_SANITIZE)
   target_compile_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE} -fno-sanitize-recover=all
                                             -fno-omit-frame-pointer -g)

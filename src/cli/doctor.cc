@@ -10,6 +10,9 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cpu/level.h"
+#if defined(LOCKSTEP_GPU)
+#include "gpu/gpu_ops.h"
+#endif
 
 namespace lockstep {
 namespace {
@@ -47,7 +50,11 @@ int run_doctor() {
   fmt::print("memory     {}, available {}\n", gib(proc_value("/proc/meminfo", "MemTotal")),
              gib(proc_value("/proc/meminfo", "MemAvailable")));
   fmt::print("page size  {} bytes\n", sysconf(_SC_PAGESIZE));
+#if defined(LOCKSTEP_GPU)
+  fmt::print("back ends  cpu, {}, reference\n", gpu::back_end_name());
+#else
   fmt::print("back ends  cpu, reference\n");
+#endif
   fmt::print("default    {}\n", make_ops({})->description());
   const std::vector<std::string> notes = environment_notes();
   fmt::print("variables  {}\n", notes.empty() ? "none of another engine's" : "of another engine:");

@@ -1,6 +1,7 @@
 #include "model/forward.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -84,6 +85,8 @@ std::size_t Forward::workspace_bytes(const Config& c, int n) {
   arena.rows(n, c.experts);
   arena.rows(slots, 2);
   arena.rows(n, c.width);
+  arena.rows(n, c.expert_width);
+  input(n, c.expert_width);
   arena.rows(slots, c.expert_width);
   input(slots, c.expert_width);
   arena.rows(slots, c.width);
@@ -122,10 +125,12 @@ void Forward::begin_sublayer(Step& step, const HyperWeights& hyper, const float*
   }
   const Rows mixes = step.arena.rows(step.rows, hyper.fn.rows);
   ops_.matmul(mixes, hyper.fn, streams);
-  ops_.hyper_coefficients(coefficients, mixes, step.streams, hyper.scale, hyper.base, hyper_);
+  x = {};
   const Rows collapsed = step.arena.rows(step.rows, config_.width);
-  ops_.hyper_collapse(collapsed, step.streams, coefficients);
-  x = normed(step, collapsed, collapsed, norm, needs_rounded);
+  x.values = collapsed;
+  if (needs_rounded) x.rounded = step.arena.rounded(step.rows, config_.width);
+  ops_.hyper_begin(coefficients, collapsed, needs_rounded ? &x.rounded : nullptr, mixes, step.streams, hyper.scale,
+                   hyper.base, hyper_, norm, config_.norm_epsilon);
 }
 
 void Forward::attention(Step& step, int index, Rows y, const Input& x) {
@@ -137,44 +142,61 @@ void Forward::attention(Step& step, int index, Rows y, const Input& x) {
   const ConstRows turns = compressed ? step.compressed_turns : step.turns;
   const float* frequencies = compressed ? weights_.compressed_frequencies : weights_.frequencies;
 
-  const Rows low = step.arena.rows(n, config_.query_rank);
-  ops_.matmul(low, w.query_a, x);
-  const Input query = normed(step, low, low, w.query_norm, any_quantised({&w.query_b, &w.index_query}));
-  const Rows queries = step.arena.rows(n, config_.heads * config_.head_width);
-  ops_.matmul(queries, w.query_b, query);
-  const Rows heads = {queries.data, n * config_.heads, config_.head_width, config_.head_width};
-  ops_.rms_norm(heads, heads, nullptr, config_.norm_epsilon);
-  ops_.rotate(queries, config_.head_width, turns, false);
-
-  const Rows window_rows = step.arena.rows(n, config_.head_width);
-  ops_.matmul(window_rows, w.kv, x);
-  ops_.rms_norm(window_rows, window_rows, w.kv_norm, config_.norm_epsilon);
-  ops_.rotate(window_rows, config_.head_width, turns, false);
-  if (layout_.mode == Mode::official) ops_.round_fp8(window_rows, layout_.fp8_channels());
-  ops_.pack_window(step.staged[index].window, slices, window_rows, layout_);
-
-  const auto compress = [&](const CompressorWeights& c, int width, bool is_key, float* stage) {
-    const Rows values = step.arena.rows(n, c.values.rows), gates = step.arena.rows(n, c.gates.rows);
-    ops_.matmul(values, c.values, x);
-    ops_.matmul(gates, c.gates, x);
-    ops_.add_by_position(gates, c.positions, step.positions);
-    ops_.compress(slices, values, gates, {layer.ratio, width, is_key, c.norm, frequencies, config_.norm_epsilon},
-                  layout_);
-    ops_.keep_pending(stage, slices, values, gates);
+  // All products of the normed input, in one op: most of them are small.
+  std::vector<Ops::Part> parts;
+  const auto product = [&](const Weight& weight) {
+    parts.push_back({step.arena.rows(n, weight.rows), &weight});
+    return parts.back().out;
   };
-  if (compressed) compress(w.compressor, config_.head_width, false, step.staged[index].pending);
-
-  Selection selection;
+  const Rows low = product(w.query_a), window_rows = product(w.kv);
+  Rows values, gates, key_values, key_gates, head_weights;
+  if (compressed) {
+    values = product(w.compressor.values);
+    gates = product(w.compressor.gates);
+  }
   if (layer.ratio == 4) {
-    compress(w.key_compressor, config_.index_width, true, step.staged[index].key_pending);
-    const Rows index_queries = step.arena.rows(n, config_.index_heads * config_.index_width);
+    key_values = product(w.key_compressor.values);
+    key_gates = product(w.key_compressor.gates);
+    head_weights = product(w.index_heads);
+  }
+  ops_.matmul_many(parts, x);
+
+  const bool is_official = layout_.mode == Mode::official, has_index = layer.ratio == 4;
+  const Rows queries = step.arena.rows(n, config_.heads * config_.head_width);
+  const Rows index_queries = step.arena.rows(has_index ? n : 0, config_.index_heads * config_.index_width);
+  const auto make_queries = [&] {
+    const Input query = normed(step, low, low, w.query_norm, any_quantised({&w.query_b, &w.index_query}));
+    ops_.matmul(queries, w.query_b, query);
+    ops_.norm_rotate(queries, config_.head_width, nullptr, config_.norm_epsilon, turns, 0);
+    if (!has_index) return;
     ops_.matmul(index_queries, w.index_query, query);
-    ops_.rotate(index_queries, config_.index_width, turns, false);
-    if (layout_.mode == Mode::official) ops_.hadamard_fp4(index_queries, config_.index_width);
-    const Rows head_weights = step.arena.rows(n, config_.index_heads);
-    ops_.matmul(head_weights, w.index_heads, x);
+    if (is_official)
+      ops_.rotate_hadamard_fp4(index_queries, config_.index_width, turns);
+    else
+      ops_.rotate(index_queries, config_.index_width, turns, false);
+  };
+  const auto compress = [&](const CompressorWeights& c, Rows c_values, Rows c_gates, int width, bool is_key,
+                            float* stage) {
+    ops_.add_by_position(c_gates, c.positions, step.positions);
+    ops_.compress(slices, c_values, c_gates, {layer.ratio, width, is_key, c.norm, frequencies, config_.norm_epsilon},
+                  layout_);
+    ops_.keep_pending(stage, slices, c_values, c_gates);
+  };
+  const auto make_rows = [&] {
+    const Stage& stage = step.staged[index];
+    ops_.norm_rotate(window_rows, config_.head_width, w.kv_norm, config_.norm_epsilon, turns,
+                     is_official ? layout_.fp8_channels() : 0);
+    ops_.pack_window(stage.window, slices, window_rows, layout_);
+    if (compressed) compress(w.compressor, values, gates, config_.head_width, false, stage.pending);
+    if (!has_index) return;
+    compress(w.key_compressor, key_values, key_gates, config_.index_width, true, stage.key_pending);
     const double keys = static_cast<double>(config_.index_heads) * config_.index_width;
     ops_.scale(head_weights, static_cast<float>(1.0 / std::sqrt(keys)));
+  };
+  ops_.run_both(make_queries, make_rows);
+
+  Selection selection;
+  if (has_index) {
     selection = {step.arena.take<std::int32_t>(static_cast<std::size_t>(n) * config_.index_top_k),
                  step.arena.take<std::int32_t>(static_cast<std::size_t>(n)), config_.index_top_k};
     ops_.select_rows(selection, slices, index_queries, head_weights, layer.ratio, config_.index_top_k, layout_);
@@ -183,32 +205,31 @@ void Forward::attention(Step& step, int index, Rows y, const Input& x) {
   const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_width)));
   ops_.attend(queries, queries, window_rows, slices, config_.window, layer.ratio,
               layer.ratio == 4 ? &selection : nullptr, w.sinks, scale, layout_);
-  ops_.rotate(queries, config_.head_width, turns, true);
+  Input attended;
+  attended.values = queries;
+  if (is_quantised(w.output_a)) {
+    attended.rounded = step.arena.rounded(n, queries.width);
+    ops_.rotate_round(queries, attended.rounded, config_.head_width, turns, true);
+  } else {
+    ops_.rotate(queries, config_.head_width, turns, true);
+  }
 
-  const auto rounded_for = [&](const Weight& weight, Rows values) {
-    Input input;
-    input.values = values;
-    if (is_quantised(weight)) {
-      input.rounded = step.arena.rounded(n, values.width);
-      ops_.round(input.rounded, values);
-    }
-    return input;
-  };
-  const Rows grouped = step.arena.rows(n, w.output_a.rows);
-  ops_.matmul_grouped(grouped, w.output_a, rounded_for(w.output_a, queries), config_.output_groups);
-  ops_.matmul(y, w.output_b, rounded_for(w.output_b, grouped));
+  Input grouped;
+  const Rows groups = step.arena.rows(n, w.output_a.rows);
+  ops_.matmul_grouped(groups, w.output_a, attended, config_.output_groups);
+  grouped.values = groups;
+  if (is_quantised(w.output_b)) {
+    grouped.rounded = step.arena.rounded(n, groups.width);
+    ops_.round(grouped.rounded, groups);
+  }
+  ops_.matmul(y, w.output_b, grouped);
 }
 
-void Forward::experts(Step& step, int index, Rows y, const Input& x) {
+/// The experts of a layer, added and spread over the streams; y is room for their sum.
+void Forward::experts(Step& step, int index, Rows y, const Input& x, ConstRows coefficients) {
   const LayerConfig& layer = config_.layers[index];
   const LayerWeights& w = weights_.layers[index];
   const int n = step.rows, slots = n * config_.experts_used;
-
-  const Rows logits = step.arena.rows(n, config_.experts);
-  ops_.matmul(logits, w.router, x);
-  const Route route = {step.arena.take<std::int32_t>(static_cast<std::size_t>(slots)),
-                       step.arena.take<float>(static_cast<std::size_t>(slots)), n, config_.experts_used};
-  ops_.route_experts(route, logits, w.router_bias, w.router_table, step.tokens, config_.route_scale);
 
   // gate is overwritten by the middle, whose rounded form the down matrix reads.
   const auto middle = [&](Rows gate, Rows up, const Weight& down, const float* row_weights, float limit) {
@@ -224,21 +245,26 @@ void Forward::experts(Step& step, int index, Rows y, const Input& x) {
   };
 
   const Rows shared = step.arena.rows(n, config_.width);
-  {
-    const std::size_t mark = step.arena.used();
+  const auto run_shared = [&] {
     const Rows gate = step.arena.rows(n, config_.expert_width), up = step.arena.rows(n, config_.expert_width);
-    ops_.matmul(gate, w.shared.gate, x);
-    ops_.matmul(up, w.shared.up, x);
+    ops_.matmul_many(std::array{Ops::Part{gate, &w.shared.gate}, Ops::Part{up, &w.shared.up}}, x);
     ops_.matmul(shared, w.shared.down, middle(gate, up, w.shared.down, nullptr, layer.shared_clamp));
-    step.arena.reset(mark);
-  }
-  const Rows gate = step.arena.rows(slots, config_.expert_width), up = step.arena.rows(slots, config_.expert_width);
-  ops_.matmul_experts(gate, w.experts.gate, x, route, false);
-  ops_.matmul_experts(up, w.experts.up, x, route, false);
-  const Input mid = middle(gate, up, w.experts.down, route.weight, layer.clamp);
+  };
+  const Route route = {step.arena.take<std::int32_t>(static_cast<std::size_t>(slots)),
+                       step.arena.take<float>(static_cast<std::size_t>(slots)), n, config_.experts_used};
   const Rows parts = step.arena.rows(slots, config_.width);
-  ops_.matmul_experts(parts, w.experts.down, mid, route, true);
-  ops_.combine_experts(y, parts, route, shared);
+  const auto run_routed = [&] {
+    const Rows logits = step.arena.rows(n, config_.experts);
+    ops_.matmul(logits, w.router, x);
+    ops_.route_experts(route, logits, w.router_bias, w.router_table, step.tokens, config_.route_scale);
+    const Rows gate = step.arena.rows(slots, config_.expert_width), up = step.arena.rows(slots, config_.expert_width);
+    ops_.matmul_experts_many(std::array{Ops::Part{gate, &w.experts.gate}, Ops::Part{up, &w.experts.up}}, x, route,
+                             false);
+    const Input mid = middle(gate, up, w.experts.down, route.weight, layer.clamp);
+    ops_.matmul_experts(parts, w.experts.down, mid, route, true);
+  };
+  ops_.run_both(run_routed, run_shared);
+  ops_.combine_expand(step.streams, y, parts, route, shared, coefficients);
 }
 
 void Forward::run_layer(Step& step, int index) {
@@ -260,8 +286,7 @@ void Forward::run_layer(Step& step, int index) {
   begin_sublayer(step, w.ffn_hyper, w.ffn_norm,
                  any_quantised({&w.router, &w.experts.gate, &w.experts.up, &w.shared.gate, &w.shared.up}), coefficients,
                  x);
-  experts(step, index, y, x);
-  ops_.hyper_expand(step.streams, y, coefficients);
+  experts(step, index, y, x, coefficients);
   step.arena.reset(mark);
 }
 

@@ -1,5 +1,7 @@
 #include "ops/ops.h"
 
+#include "base/error.h"
+
 namespace lockstep {
 
 void Ops::matmul_grouped(Rows out, const Weight& w, const Input& x, int groups) {
@@ -15,9 +17,57 @@ void Ops::matmul_grouped(Rows out, const Weight& w, const Input& x, int groups) 
   }
 }
 
+void Ops::matmul_many(std::span<const Part> parts, const Input& x) {
+  for (const Part& part : parts) matmul(part.out, *part.weight, x);
+}
+
+void Ops::matmul_experts_many(std::span<const Part> parts, const Input& x, const Route& route, bool x_per_slot) {
+  for (const Part& part : parts) matmul_experts(part.out, *part.weight, x, route, x_per_slot);
+}
+
+void Ops::rotate_round(Rows x, Rounded rounded, int head_width, ConstRows table, bool inverse) {
+  rotate(x, head_width, table, inverse);
+  round(rounded, x);
+}
+
+void Ops::norm_rotate(Rows x, int head_width, const float* weight, float epsilon, ConstRows table, int fp8_channels) {
+  const Rows heads = {x.data, x.rows * (x.width / head_width), head_width, head_width};
+  LOCKSTEP_CHECK(x.stride == x.width);
+  rms_norm(heads, heads, weight, epsilon);
+  rotate(x, head_width, table, false);
+  if (fp8_channels != 0) round_fp8(heads, fp8_channels);
+}
+
+void Ops::rotate_hadamard_fp4(Rows x, int head_width, ConstRows table) {
+  rotate(x, head_width, table, false);
+  hadamard_fp4(x, head_width);
+}
+
+void Ops::hyper_begin(Rows coefficients, Rows out, const Rounded* rounded, ConstRows mixes, ConstRows streams,
+                      const float* scale_by, const float* base, const HyperSpec& spec, const float* weight,
+                      float epsilon) {
+  hyper_coefficients(coefficients, mixes, streams, scale_by, base, spec);
+  hyper_collapse(out, streams, coefficients);
+  if (rounded != nullptr)
+    rms_norm_round(out, *rounded, out, weight, epsilon);
+  else
+    rms_norm(out, out, weight, epsilon);
+}
+
+void Ops::combine_expand(Rows streams, Rows y, ConstRows parts, const Route& route, ConstRows shared,
+                         ConstRows coefficients) {
+  combine_experts(y, parts, route, shared);
+  hyper_expand(streams, y, coefficients);
+}
+
 void Ops::rms_norm_round(Rows out, Rounded rounded, ConstRows x, const float* weight, float epsilon) {
   rms_norm(out, x, weight, epsilon);
   round(rounded, out);
+}
+
+void Ops::run_both(const std::function<void()>& first, const std::function<void()>& second) {
+  first();
+  second();
 }
 
 void Ops::run(std::span<const std::uint64_t>, const std::function<void()>& body) { body(); }

@@ -75,6 +75,15 @@ class Ops {
   /// out[i * used + s] = w[expert of (i, s)] . x[i], or . x[i * used + s] if `x_per_slot`.
   virtual void matmul_experts(Rows out, const Weight& w, const Input& x, const Route& route, bool x_per_slot) = 0;
 
+  struct Part {
+    Rows out;
+    const Weight* weight;
+  };
+  /// Several products of one input: parts[i].out = parts[i].weight . x, as by matmul.
+  virtual void matmul_many(std::span<const Part> parts, const Input& x);
+  /// The same of matmul_experts.
+  virtual void matmul_experts_many(std::span<const Part> parts, const Input& x, const Route& route, bool x_per_slot);
+
   /// w has rows in `groups` equal blocks; block g sees only columns [g * w.width, (g + 1) * w.width) of x.
   virtual void matmul_grouped(Rows out, const Weight& w, const Input& x, int groups);
 
@@ -93,6 +102,17 @@ class Ops {
   /// Rotates the last table.width channels of every head (head_width channels each) of row i by table row i,
   /// interleaved pairs; backwards if `inverse`. In place.
   virtual void rotate(Rows x, int head_width, ConstRows table, bool inverse) = 0;
+
+  /// rotate, then round: `rounded` holds the same rows.
+  virtual void rotate_round(Rows x, Rounded rounded, int head_width, ConstRows table, bool inverse);
+
+  /// Every head of `head_width` channels: rms_norm by weight [head_width] or null, rotate, and round_fp8 of its first
+  /// `fp8_channels` channels, if that is not 0. In place.
+  virtual void norm_rotate(Rows x, int head_width, const float* weight, float epsilon, ConstRows table,
+                           int fp8_channels);
+
+  /// rotate, then hadamard_fp4, of every head.
+  virtual void rotate_hadamard_fp4(Rows x, int head_width, ConstRows table);
 
   /// x[i] += table[positions[i] % table.rows].
   virtual void add_by_position(Rows x, ConstRows table, const Position* positions) = 0;
@@ -119,6 +139,12 @@ class Ops {
 
   /// out[i][d] = sum over streams s of coefficients[i][s] * streams[i][s * D + d], ascending s.
   virtual void hyper_collapse(Rows out, ConstRows streams, ConstRows coefficients) = 0;
+
+  /// hyper_coefficients into `coefficients`, hyper_collapse by them into `out`, rms_norm of that in place by `weight`
+  /// and `epsilon`, and, if `rounded` is given, round.
+  virtual void hyper_begin(Rows coefficients, Rows out, const Rounded* rounded, ConstRows mixes, ConstRows streams,
+                           const float* scale, const float* base, const HyperSpec& spec, const float* weight,
+                           float epsilon);
 
   /// streams[i][q][d] = post[q] * y[d] + sum over j of comb[j][q] * streams[i][j][d], ascending j. In place.
   virtual void hyper_expand(Rows streams, ConstRows y, ConstRows coefficients) = 0;
@@ -180,8 +206,17 @@ class Ops {
   /// out[i] = sum of parts[i * used + s] in ascending expert id (ties: ascending slot), then + shared[i].
   virtual void combine_experts(Rows out, ConstRows parts, const Route& route, ConstRows shared) = 0;
 
+  /// combine_experts, then hyper_expand by what it gave. y is room of the result's shape; what it holds afterwards is
+  /// not defined.
+  virtual void combine_expand(Rows streams, Rows y, ConstRows parts, const Route& route, ConstRows shared,
+                              ConstRows coefficients);
+
   /// out[j] = x[rows[j]].
   virtual void gather(Rows out, ConstRows x, const std::int32_t* rows) = 0;
+
+  /// Runs two sequences of ops that neither read nor write what the other one writes. A back end may run them side by
+  /// side; by default the first comes first.
+  virtual void run_both(const std::function<void()>& first, const std::function<void()>& second);
 
   /// Runs `body`, a fixed sequence of ops. A back end may record what a body issued under `key` and play it again,
   /// without calling the body, when the key comes back. So the key must tell apart everything that the host decides by:

@@ -1,0 +1,76 @@
+// The float dot of a row by a whole thread block, in the law's order (numerics/order.h, ops/dot.h).
+//
+// A group of threads takes a chunk: eight neighbouring threads are the eight places of an octet, so that a warp reads
+// 128 neighbouring bytes. Places meet by shuffles, lanes and chunks in shared memory.
+#pragma once
+
+#include "gpu/device.h"
+#include "numerics/order.h"
+
+namespace lockstep::gpu {
+
+inline constexpr int kMostChunks = 64;  // of a row: 262,144 values
+inline constexpr int kMostGroups = 16;  // of a block
+
+/// Threads of a group for rows of that width: a lane is eight threads.
+LOCKSTEP_HOST_DEVICE constexpr int group_threads(std::int64_t width) {
+  return kOctet * octet_lanes_of(static_cast<int>(width < kChunk ? width : kChunk));
+}
+/// Threads of a block for a row of that width.
+LOCKSTEP_HOST_DEVICE constexpr int dot_threads(std::int64_t width) {
+  const std::int64_t chunks = (width + kChunk - 1) / kChunk;
+  return group_threads(width) * static_cast<int>(chunks < 4 ? chunks : 4);
+}
+
+struct DotScratch {
+  float lane[kMostGroups][kMaxLanes];
+  float chunk[kMostChunks];
+};
+
+#if defined(__CUDACC__) || defined(__HIP__)
+/// x . y, the same in every thread. Every thread of a block of dot_threads(width) calls it.
+LOCKSTEP_DEVICE float block_dot(const float* x, const float* y, int width, DotScratch& scratch) {
+  const int group_size = group_threads(width), group = thread_index() / group_size,
+            in_group = thread_index() % group_size;
+  const int groups = block_threads() / group_size, chunks = (width + kChunk - 1) / kChunk;
+  const int lane = in_group / kOctet, place = in_group % kOctet;
+  for (int round = 0; round < chunks; round += groups) {
+    const int chunk = round + group, begin = chunk * kChunk;
+    const int length = chunk < chunks ? (width - begin < kChunk ? width - begin : kChunk) : 0;
+    const int lanes = octet_lanes_of(length);
+    float partial = 0;
+    if (lane < lanes) {
+#pragma unroll 16
+      for (int k = lane * kOctet + place; k < length; k += lanes * kOctet)
+        partial = fma_f32(x[begin + k], y[begin + k], partial);
+    }
+    const int first = lane_index() / kOctet * kOctet;
+    float sum = shuffle(partial, first);
+    for (int p = 1; p < kOctet; ++p) sum = sum + shuffle(partial, first + p);
+    if (place == 0 && lane < lanes) scratch.lane[group][lane] = sum;
+    block_barrier();
+    if (in_group < kWarp) {
+      float column = 0;
+      if (in_group < kColumns) {
+        column = scratch.lane[group][in_group];
+        for (int l = in_group + kColumns; l < lanes; l += kColumns) column = column + scratch.lane[group][l];
+      }
+      float total = shuffle(column, 0);
+      for (int c = 1; c < kColumns; ++c) total = total + shuffle(column, c);
+      if (in_group == 0 && chunk < chunks) scratch.chunk[chunk] = total;
+    }
+    block_barrier();
+  }
+  float total = scratch.chunk[0];
+  for (int c = 1; c < chunks; ++c) total = total + scratch.chunk[c];
+  return total;
+}
+
+/// 1 / sqrt(mean square + epsilon).
+LOCKSTEP_DEVICE float block_inverse_rms(const float* x, int width, float epsilon, DotScratch& scratch) {
+  const float mean = block_dot(x, x, width, scratch) / static_cast<float>(width);
+  return 1.0f / sqrt_f32(mean + epsilon);
+}
+#endif
+
+}  // namespace lockstep::gpu

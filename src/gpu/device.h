@@ -1,0 +1,157 @@
+// What a kernel may use, under one name for CUDA and HIP: indices, barriers, shuffles, the int8 dot, shared memory.
+//
+// HIP is compiled without a device library or its headers, so there everything is a compiler builtin. Widths are named:
+// a "warp" here is 32 threads on both (gfx11 runs in wave32). Nothing here rounds; what rounds is in numerics/.
+#pragma once
+
+#include <cstdint>
+
+#include "numerics/primitives.h"
+
+#if defined(__HIP__)
+#define LOCKSTEP_KERNEL __attribute__((global))
+#define LOCKSTEP_DEVICE __attribute__((device)) inline
+#define LOCKSTEP_SHARED __attribute__((shared))
+#define LOCKSTEP_PARAMETER const  // of a kernel, and indexed by it
+#define LOCKSTEP_BOUNDS(threads, blocks) __attribute__((amdgpu_flat_work_group_size(1, threads)))
+#elif defined(__CUDACC__)
+#define LOCKSTEP_KERNEL __global__
+#define LOCKSTEP_DEVICE __device__ __forceinline__
+#define LOCKSTEP_SHARED __shared__
+#define LOCKSTEP_PARAMETER const __grid_constant__  // of a kernel, and indexed by it: no copy is made
+#define LOCKSTEP_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
+#endif
+
+namespace lockstep::gpu {
+
+inline constexpr int kWarp = 32;
+
+#if defined(__CUDACC__) || defined(__HIP__)
+
+#if defined(__HIP__)
+
+LOCKSTEP_DEVICE int thread_index() { return static_cast<int>(__builtin_amdgcn_workitem_id_x()); }
+LOCKSTEP_DEVICE int block_x() { return static_cast<int>(__builtin_amdgcn_workgroup_id_x()); }
+LOCKSTEP_DEVICE int block_y() { return static_cast<int>(__builtin_amdgcn_workgroup_id_y()); }
+LOCKSTEP_DEVICE int block_z() { return static_cast<int>(__builtin_amdgcn_workgroup_id_z()); }
+LOCKSTEP_DEVICE int block_threads() { return static_cast<int>(__builtin_amdgcn_workgroup_size_x()); }
+LOCKSTEP_DEVICE void block_barrier() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+  __builtin_amdgcn_s_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+}
+LOCKSTEP_DEVICE void warp_barrier() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
+  __builtin_amdgcn_wave_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
+}
+/// `value` of the thread `lane` of this warp.
+LOCKSTEP_DEVICE int shuffle(int value, int lane) { return __builtin_amdgcn_ds_bpermute(lane << 2, value); }
+/// sum + the dot of four int8 with four int8.
+LOCKSTEP_DEVICE int dot4(std::uint32_t a, std::uint32_t b, int sum) {
+#if defined(__HIP_DEVICE_COMPILE__)
+  return __builtin_amdgcn_sudot4(true, static_cast<int>(a), true, static_cast<int>(b), sum, false);
+#else
+  return static_cast<int>(a + b) + sum;  // the host's pass only has to parse this
+#endif
+}
+LOCKSTEP_DEVICE int atomic_add(int* to, int value) { return __atomic_fetch_add(to, value, __ATOMIC_RELAXED); }
+
+#else
+
+LOCKSTEP_DEVICE int thread_index() { return static_cast<int>(threadIdx.x); }
+LOCKSTEP_DEVICE int block_x() { return static_cast<int>(blockIdx.x); }
+LOCKSTEP_DEVICE int block_y() { return static_cast<int>(blockIdx.y); }
+LOCKSTEP_DEVICE int block_z() { return static_cast<int>(blockIdx.z); }
+LOCKSTEP_DEVICE int block_threads() { return static_cast<int>(blockDim.x); }
+LOCKSTEP_DEVICE void block_barrier() { __syncthreads(); }
+LOCKSTEP_DEVICE void warp_barrier() { __syncwarp(); }
+LOCKSTEP_DEVICE int shuffle(int value, int lane) { return __shfl_sync(~0u, value, lane); }
+LOCKSTEP_DEVICE int dot4(std::uint32_t a, std::uint32_t b, int sum) {
+  return __dp4a(static_cast<int>(a), static_cast<int>(b), sum);
+}
+LOCKSTEP_DEVICE int atomic_add(int* to, int value) { return atomicAdd(to, value); }
+
+#endif
+
+LOCKSTEP_DEVICE int lane_index() { return thread_index() % kWarp; }
+LOCKSTEP_DEVICE float shuffle(float value, int lane) {
+  return f32_of(static_cast<std::uint32_t>(shuffle(static_cast<int>(bits_of(value)), lane)));
+}
+/// `value` of the thread whose lane differs in the bits of `mask`.
+LOCKSTEP_DEVICE int shuffle_xor(int value, int mask) { return shuffle(value, lane_index() ^ mask); }
+LOCKSTEP_DEVICE float shuffle_xor(float value, int mask) { return shuffle(value, lane_index() ^ mask); }
+
+/// Largest of a warp's values; the order does not matter.
+LOCKSTEP_DEVICE std::uint32_t warp_max(std::uint32_t value) {
+  for (int mask = kWarp / 2; mask > 0; mask /= 2) {
+    const auto other = static_cast<std::uint32_t>(shuffle_xor(static_cast<int>(value), mask));
+    value = other > value ? other : value;
+  }
+  return value;
+}
+LOCKSTEP_DEVICE float warp_max(float value) {
+  for (int mask = kWarp / 2; mask > 0; mask /= 2) {
+    const float other = shuffle_xor(value, mask);
+    value = other > value ? other : value;
+  }
+  return value;
+}
+
+struct alignas(16) Words4 {
+  std::uint32_t word[4];
+};
+struct alignas(8) Words2 {
+  std::uint32_t word[2];
+};
+struct alignas(16) Floats4 {
+  float value[4];
+};
+
+/// Four bytes out of the eight of (low, high), chosen by the nibbles of `selector`, each below 8.
+LOCKSTEP_DEVICE std::uint32_t choose_bytes(std::uint32_t low, std::uint32_t high, std::uint32_t selector) {
+#if defined(__CUDA_ARCH__)
+  return __byte_perm(low, high, selector);
+#else
+  const std::uint64_t all = static_cast<std::uint64_t>(high) << 32 | low;
+  std::uint32_t out = 0;
+  for (int i = 0; i < 4; ++i)
+    out |= static_cast<std::uint32_t>(all >> (8 * (selector >> (4 * i) & 7u)) & 255u) << (8 * i);
+  return out;
+#endif
+}
+
+/// Sixteen bytes that pass through: weights are read once a step.
+LOCKSTEP_DEVICE Words4 load_once(const void* from) {
+#if defined(__CUDA_ARCH__)
+  Words4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+               : "l"(from));
+  return v;
+#else
+  return *static_cast<const Words4*>(from);
+#endif
+}
+
+LOCKSTEP_DEVICE std::uint32_t load_u16(const std::uint8_t* from) {
+  return from[0] | static_cast<std::uint32_t>(from[1]) << 8;
+}
+LOCKSTEP_DEVICE std::uint32_t load_u32(const std::uint8_t* from) { return load_u16(from) | load_u16(from + 2) << 16; }
+
+/// f16 to f32, exact; the instruction where there is one for it.
+LOCKSTEP_DEVICE float widen_f16(std::uint32_t half) {
+#if defined(__CUDA_ARCH__)
+  float f;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(static_cast<unsigned short>(half)));
+  return f;
+#elif defined(__HIP_DEVICE_COMPILE__)
+  return static_cast<float>(__builtin_bit_cast(_Float16, static_cast<std::uint16_t>(half)));
+#else
+  return static_cast<float>(half);
+#endif
+}
+
+#endif
+
+}  // namespace lockstep::gpu

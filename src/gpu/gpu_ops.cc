@@ -1,0 +1,490 @@
+// The ops as launches: which kernel by shape, what room it needs, and the weights' way into device memory.
+//
+// Nothing is added here. All work goes on one stream; an op returns when it is queued. Room that a kernel needs for
+// itself is one buffer that all ops share, one after the other; it grows outside of recordings only.
+#include "gpu/gpu_ops.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "base/error.h"
+#include "gpu/kernels.h"
+#include "gpu/matmul.h"
+#include "gpu/memory_pool.h"
+#include "gpu/planes.h"
+#include "gpu/recorder.h"
+#include "gpu/tile.h"
+#include "tensor/tables.h"
+
+namespace lockstep::gpu {
+namespace {
+
+constexpr std::size_t kRoomBytes = std::size_t{512} << 20;  // what an op's own room is cut to, where it can be cut
+constexpr std::size_t kStageBytes = std::size_t{64} << 20;  // of a weight on its way in
+constexpr int kFewTokens = 8;                               // up to so many, matrix-vector kernels
+
+Tables make_tables() {
+  Tables t = {};
+  std::copy_n(kGridIq2Xxs, 256, t.iq2_xxs);
+  std::copy_n(kGridIq2Xs, 512, t.iq2_xs);
+  std::copy_n(kGridIq2S, 1024, t.iq2_s);
+  std::copy_n(kGridIq3Xxs, 256, t.iq3_xxs);
+  std::copy_n(kGridIq3S, 512, t.iq3_s);
+  std::copy_n(kGridIq1, 2048, t.iq1);
+  const auto levels = [](const std::int16_t* from, int n, std::int8_t* to) {
+    for (int i = 0; i < n; ++i) to[i] = static_cast<std::int8_t>(from[i]);
+  };
+  levels(kLevelIq2, 3, t.level_iq2);
+  levels(kLevelIq3Xxs, 8, t.level_iq3_xxs);
+  levels(kLevelIq3S, 8, t.level_iq3_s);
+  levels(kLevelIq4, 16, t.level_iq4);
+  levels(kLevelE2m1, 16, t.level_e2m1);
+  levels(kLevelRocmfp4, 16, t.level_rocmfp4);
+  levels(kLevelRocmfp3, 8, t.level_rocmfp3);
+  levels(kLevelRocmfp2, 4, t.level_rocmfp2);
+  levels(kLevelRocmfp2S40, 4, t.level_rocmfp2_s40);
+  for (int row = 0; row < 256; ++row)
+    for (int i = 0; i < 8; ++i) {
+      const auto level = static_cast<std::uint32_t>(t.level_iq2[kGridIq2Xxs[row] >> (2 * i) & 3]);
+      t.bytes_iq2_xxs[row][i / 4] |= level << (8 * (i % 4));
+    }
+  return t;
+}
+
+class GpuOps final : public Ops {
+ public:
+  explicit GpuOps(const GpuOptions& options) : runtime_(options.device), pool_(runtime_), recorder_(runtime_) {
+    tables_ = static_cast<Tables*>(pool_.allocate(sizeof(Tables)));
+    const Tables tables = make_tables();
+    runtime_.upload(tables_, &tables, sizeof tables);
+    prepare_attend(runtime_);
+    prepare_tiles(runtime_);
+    runtime_.synchronize();
+  }
+  ~GpuOps() override {
+    for (void* weight : weights_) pool_.release(weight);
+    for (const Room& room : rooms_) pool_.release(room.memory);
+    pool_.release(tables_);
+  }
+
+  std::string description() const override { return std::string(back_end_name()) + " " + runtime_.device_name(); }
+
+  // ---- Memory ----
+
+  void* allocate(std::size_t bytes) override { return pool_.allocate(bytes); }
+  void release(void* memory) override {
+    recorder_.forget(memory);
+    pool_.release(memory);
+  }
+  void upload(void* to, const void* from, std::size_t bytes) override { runtime_.upload(to, from, bytes); }
+  void download(void* to, const void* from, std::size_t bytes) override { runtime_.download(to, from, bytes); }
+
+  Weight prepare(const Weight& weight) override {
+    const FormatKernels* kernels = kernels_of(weight.dtype);
+    const std::int64_t rows = static_cast<std::int64_t>(weight.rows) * weight.planes;
+    const bool is_relaid = kernels != nullptr && kernels->relay != nullptr;
+    Weight out = weight;
+    if (is_relaid) out.row_bytes = plane_row_bytes(weight.dtype, weight.width);
+    auto* memory = static_cast<std::uint8_t*>(own(out.row_bytes * static_cast<std::size_t>(rows)));
+    out.data = reinterpret_cast<const std::byte*>(memory);
+    if (is_relaid) {
+      const auto at_once = std::clamp<std::int64_t>(static_cast<std::int64_t>(kStageBytes / weight.row_bytes), 1, rows);
+      std::byte* stage = room(weight.row_bytes * static_cast<std::size_t>(at_once));
+      for (std::int64_t first = 0; first < rows; first += at_once) {
+        const std::int64_t n = std::min(at_once, rows - first);
+        runtime_.upload(stage, weight.data + static_cast<std::size_t>(first) * weight.row_bytes,
+                        static_cast<std::size_t>(n) * weight.row_bytes);
+        kernels->relay(runtime_, memory + static_cast<std::size_t>(first) * out.row_bytes,
+                       static_cast<std::int64_t>(out.row_bytes), reinterpret_cast<const std::uint8_t*>(stage),
+                       static_cast<std::int64_t>(weight.row_bytes), weight.width, n);
+      }
+    } else {
+      runtime_.upload(memory, weight.data, weight.row_bytes * static_cast<std::size_t>(rows));
+    }
+    if (weight.books != nullptr) {
+      const std::size_t bytes = sizeof(MixBooks) * static_cast<std::size_t>(weight.planes);
+      void* books = own(bytes);
+      runtime_.upload(books, weight.books, bytes);
+      out.books = static_cast<const MixBooks*>(books);
+    }
+    return out;
+  }
+
+  // ---- Matrices ----
+
+  void embed(Rows out, const Weight& embedding, const Token* tokens) override {
+    if (const FormatKernels* kernels = kernels_of(embedding.dtype); kernels != nullptr)
+      kernels->widen(runtime_, out, matrix_of(embedding), tokens);
+    else
+      widen_floats(runtime_, embedding.dtype, out, matrix_of(embedding), tokens);
+  }
+
+  void round(Rounded out, ConstRows x) override { gpu::round(runtime_, out, x); }
+
+  void matmul(Rows out, const Weight& w, const Input& x) override { multiply(out, w, x, 0); }
+
+  void matmul_many(std::span<const Part> parts, const Input& x) override {
+    std::vector<Product> products;
+    for (const Part& part : parts) products.push_back(product_of(part.out, *part.weight, x));
+    multiply_many(parts, products, parts.front().out.rows > kFewTokens);
+  }
+  void matmul_experts_many(std::span<const Part> parts, const Input& x, const Route& route, bool x_per_slot) override {
+    if (route.rows > kFewTokens) return Ops::matmul_experts_many(parts, x, route, x_per_slot);
+    std::vector<Product> products;
+    for (const Part& part : parts) {
+      products.push_back(product_of(part.out, *part.weight, x));
+      products.back().expert = route.expert;
+      products.back().x_share = x_per_slot ? 1 : route.used;
+    }
+    multiply_many(parts, products, false);
+  }
+
+  void matmul_grouped(Rows out, const Weight& w, const Input& x, int groups) override {
+    multiply(out, w, x, w.rows / groups);
+  }
+
+  void matmul_experts(Rows out, const Weight& w, const Input& x, const Route& route, bool x_per_slot) override {
+    Product p = product_of(out, w, x);
+    p.expert = route.expert;
+    p.x_share = x_per_slot ? 1 : route.used;
+    const FormatKernels* kernels = kernels_of(w.dtype);
+    if (kernels == nullptr) return multiply_floats(runtime_, w.dtype, &p, 1);
+    if (route.rows <= kFewTokens || !can_tile(runtime_, kernels->kind, kernels->has_min, w.width, 0))
+      return kernels->multiply(runtime_, &p, 1);
+    multiply_sorted(p, *kernels, w.planes);
+  }
+
+  // ---- Rows ----
+
+  void rms_norm(Rows out, ConstRows x, const float* weight, float epsilon) override {
+    gpu::rms_norm(runtime_, out, nullptr, x, weight, epsilon);
+  }
+  void rms_norm_round(Rows out, Rounded rounded, ConstRows x, const float* weight, float epsilon) override {
+    gpu::rms_norm(runtime_, out, &rounded, x, weight, epsilon);
+  }
+  void rotation_table(Rows out, const Position* positions, const float* frequencies) override {
+    gpu::rotation_table(runtime_, out, positions, frequencies);
+  }
+  void rotate(Rows x, int head_width, ConstRows table, bool inverse) override {
+    gpu::rotate(runtime_, x, head_width, table, inverse);
+  }
+  void rotate_round(Rows x, Rounded rounded, int head_width, ConstRows table, bool inverse) override {
+    gpu::rotate_round(runtime_, x, rounded, head_width, table, inverse);
+  }
+  void norm_rotate(Rows x, int head_width, const float* weight, float epsilon, ConstRows table,
+                   int fp8_channels) override {
+    if (head_width > 1024) return Ops::norm_rotate(x, head_width, weight, epsilon, table, fp8_channels);
+    gpu::norm_rotate(runtime_, x, head_width, weight, epsilon, table, fp8_channels);
+  }
+  void rotate_hadamard_fp4(Rows x, int head_width, ConstRows table) override {
+    LOCKSTEP_CHECK(head_width % kFp4Block == 0 && head_width <= 1024);
+    gpu::rotate_hadamard_fp4(runtime_, x, head_width, table);
+  }
+  void add_by_position(Rows x, ConstRows table, const Position* positions) override {
+    gpu::add_by_position(runtime_, x, table, positions);
+  }
+  void round_fp8(Rows x, int channels) override { gpu::round_fp8(runtime_, x, channels); }
+  void hadamard_fp4(Rows x, int head_width) override {
+    LOCKSTEP_CHECK(head_width % kFp4Block == 0 && head_width <= 1024);
+    gpu::hadamard_fp4(runtime_, x, head_width);
+  }
+  void scale(Rows x, float factor) override { gpu::scale(runtime_, x, factor); }
+
+  // ---- Hyper-connections ----
+
+  void hyper_coefficients(Rows out, ConstRows mixes, ConstRows streams, const float* scale_by, const float* base,
+                          const HyperSpec& spec) override {
+    LOCKSTEP_CHECK(spec.streams == 4);
+    gpu::hyper_coefficients(runtime_, out, mixes, streams, scale_by, base, spec);
+  }
+  void hyper_head_coefficients(Rows out, ConstRows mixes, ConstRows streams, const float* scale_by, const float* base,
+                               const HyperSpec& spec) override {
+    gpu::hyper_head_coefficients(runtime_, out, mixes, streams, scale_by, base, spec);
+  }
+  void hyper_collapse(Rows out, ConstRows streams, ConstRows coefficients) override {
+    gpu::hyper_collapse(runtime_, out, streams, coefficients);
+  }
+  void hyper_begin(Rows coefficients, Rows out, const Rounded* rounded, ConstRows mixes, ConstRows streams,
+                   const float* scale_by, const float* base, const HyperSpec& spec, const float* weight,
+                   float epsilon) override {
+    LOCKSTEP_CHECK(spec.streams == 4 && streams.width == 4 * out.width && out.width <= 10240);
+    gpu::hyper_begin(runtime_, coefficients, out, rounded, mixes, streams, scale_by, base, spec, weight, epsilon);
+  }
+  void hyper_expand(Rows streams, ConstRows y, ConstRows coefficients) override {
+    LOCKSTEP_CHECK(streams.width == 4 * y.width);
+    gpu::hyper_expand(runtime_, streams, y, coefficients);
+  }
+  void hyper_spread(Rows streams, ConstRows x) override { gpu::hyper_spread(runtime_, streams, x); }
+
+  // ---- Attention ----
+
+  void compress(const Slices& slices, ConstRows values, ConstRows gates, const CompressorSpec& spec,
+                const RowLayout& layout) override {
+    gpu::compress(runtime_, slices, values, gates, spec, PackedRows(layout));
+  }
+
+  void select_rows(Selection out, const Slices& slices, ConstRows queries, ConstRows head_weights, int ratio, int top_k,
+                   const RowLayout& layout) override {
+    const SelectCall call = {out, queries, head_weights, ratio, top_k, most_visible(slices, ratio)};
+    const bool has_scores = call.bound > top_k;
+    const std::size_t row_bytes = has_scores ? sizeof(float) * static_cast<std::size_t>(call.bound) : 1;
+    const int wave = wave_rows(row_bytes, queries.rows);
+    auto* scores = reinterpret_cast<float*>(has_scores ? room(row_bytes * static_cast<std::size_t>(wave)) : nullptr);
+    for (int first = 0; first < queries.rows; first += wave)
+      gpu::select_rows(runtime_, call, slices, first, std::min(wave, queries.rows - first), scores, PackedRows(layout));
+  }
+
+  void attend(Rows out, ConstRows queries, ConstRows window_rows, const Slices& slices, int window, int ratio,
+              const Selection* selection, const float* sinks, float scale_by, const RowLayout& layout) override {
+    AttendCall call = {out,       queries, window_rows, window, ratio, most_visible(slices, ratio),
+                       selection, sinks,   scale_by};
+    if (selection != nullptr) call.bound = std::min(call.bound, selection->capacity);
+    const PackedRows packed(layout);
+    const auto bytes = [&](int rows) { return sizeof(float) * attend_scratch_floats(call, rows, packed); };
+    const int wave = wave_rows(bytes(queries.rows) / static_cast<std::size_t>(queries.rows), queries.rows);
+    auto* scratch = reinterpret_cast<float*>(room(std::max(bytes(wave), bytes(queries.rows % wave))));
+    for (int first = 0; first < queries.rows; first += wave)
+      gpu::attend(runtime_, call, slices, first, std::min(wave, queries.rows - first), scratch, packed);
+  }
+
+  void pack_window(std::byte* stage, const Slices& slices, ConstRows rows, const RowLayout& layout) override {
+    gpu::pack_window(runtime_, stage, slices, rows, PackedRows(layout));
+  }
+  void keep_pending(float* stage, const Slices& slices, ConstRows values, ConstRows gates) override {
+    gpu::keep_pending(runtime_, stage, slices, values, gates);
+  }
+
+  void copy(const Copies& copies) override {
+    if (copies.memory != nullptr) return gpu::copy(runtime_, copies.memory, static_cast<int>(copies.host.size()));
+    for (const Copy& c : copies.host) runtime_.copy(c.to, c.from, c.bytes);
+  }
+
+  // ---- Experts ----
+
+  void route_experts(Route route, ConstRows logits, const float* bias, const std::int32_t* table, const Token* tokens,
+                     float route_scale) override {
+    LOCKSTEP_CHECK(logits.width <= 1024 && route.used <= 64);
+    gpu::route_experts(runtime_, route, logits, bias, table, tokens, route_scale);
+  }
+  void swiglu(Rows out, ConstRows gate, ConstRows up, const float* row_weights, float limit) override {
+    gpu::swiglu(runtime_, out, nullptr, gate, up, row_weights, limit);
+  }
+  void swiglu_round(Rows out, Rounded rounded, ConstRows gate, ConstRows up, const float* row_weights,
+                    float limit) override {
+    gpu::swiglu(runtime_, out, &rounded, gate, up, row_weights, limit);
+  }
+  void combine_experts(Rows out, ConstRows parts, const Route& route, ConstRows shared) override {
+    LOCKSTEP_CHECK(route.used <= 64);
+    gpu::combine_experts(runtime_, out, parts, route, shared);
+  }
+  void combine_expand(Rows streams, Rows y, ConstRows parts, const Route& route, ConstRows shared,
+                      ConstRows coefficients) override {
+    LOCKSTEP_CHECK(route.used <= 64 && streams.width == 4 * y.width);
+    gpu::combine_expand(runtime_, streams, parts, route, shared, coefficients);
+  }
+  void gather(Rows out, ConstRows x, const std::int32_t* rows) override { gpu::gather(runtime_, out, x, rows); }
+
+  void run_both(const std::function<void()>& first, const std::function<void()>& second) override {
+    if (is_beside_) return Ops::run_both(first, second);
+    const bool is_forked = recorder_.is_recording();  // without a recording one order is as good as another
+    if (is_forked) runtime_.fork();
+    is_beside_ = true;
+    try {
+      second();
+    } catch (...) {
+      is_beside_ = false;
+      throw;
+    }
+    is_beside_ = false;
+    if (is_forked) runtime_.switch_back();
+    first();
+    if (is_forked) runtime_.join();
+  }
+  void run(std::span<const std::uint64_t> key, const std::function<void()>& body) override { recorder_.run(key, body); }
+  void synchronize() override { runtime_.synchronize(); }
+
+ private:
+  void* own(std::size_t bytes) {
+    weights_.reserve(weights_.size() + 1);
+    void* memory = pool_.allocate(bytes);
+    weights_.push_back(memory);
+    return memory;
+  }
+
+  /// Room for one op, until the next one asks. What runs beside other work has one of its own.
+  std::byte* room(std::size_t bytes) {
+    Room& room = rooms_[is_beside_ ? 1 : 0];
+    if (bytes > room.bytes) {
+      LOCKSTEP_CHECK(!recorder_.is_recording());
+      recorder_.forget();
+      pool_.release(room.memory);
+      room = {};
+      room.memory = pool_.allocate(bytes);
+      room.bytes = bytes;
+    }
+    return static_cast<std::byte*>(room.memory);
+  }
+
+  static int wave_rows(std::size_t row_bytes, int rows) {
+    return static_cast<int>(std::clamp<std::size_t>(kRoomBytes / row_bytes, 1, static_cast<std::size_t>(rows)));
+  }
+
+  /// Compressed rows that no query of the step sees more than; the same for a whole power of two of positions, which is
+  /// what a recording's key tells apart.
+  static int most_visible(const Slices& slices, int ratio) {
+    if (ratio == 0) return 0;
+    Position longest = 0;
+    for (const SequenceSlice& slice : slices) longest = std::max(longest, slice.begin + slice.rows);
+    const Position bound = Position{1} << std::bit_width(static_cast<std::uint64_t>(longest));
+    return static_cast<int>(bound / ratio);
+  }
+
+  Matrix matrix_of(const Weight& w) const {
+    return {reinterpret_cast<const std::uint8_t*>(w.data),
+            static_cast<std::int64_t>(w.row_bytes),
+            w.width,
+            w.rows,
+            tables_,
+            w.books};
+  }
+  Product product_of(Rows out, const Weight& w, const Input& x) const {
+    Product p;
+    p.w = matrix_of(w);
+    p.values = x.values;
+    p.rounded = x.rounded;
+    p.out = out;
+    return p;
+  }
+
+  /// Products of one input: those of one format in one launch, but for the ones that go to the tile kernel.
+  void multiply_many(std::span<const Part> parts, const std::vector<Product>& products, bool is_many) {
+    std::vector<bool> is_done(parts.size());
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      if (is_done[i]) continue;
+      const DType dtype = parts[i].weight->dtype;
+      const FormatKernels* kernels = kernels_of(dtype);
+      if (kernels != nullptr && is_many) {
+        const Input x = {products[i].values, products[i].rounded};
+        multiply(parts[i].out, *parts[i].weight, x, 0);
+        continue;
+      }
+      Product same[kMostParts];
+      int count = 0;
+      for (std::size_t j = i; j < parts.size() && count < kMostParts; ++j) {
+        if (is_done[j] || parts[j].weight->dtype != dtype) continue;
+        same[count++] = products[j];
+        is_done[j] = true;
+      }
+      if (kernels != nullptr)
+        kernels->multiply(runtime_, same, count);
+      else
+        multiply_floats(runtime_, dtype, same, count);
+    }
+  }
+
+  void multiply(Rows out, const Weight& w, const Input& x, int rows_a_group) {
+    Product p = product_of(out, w, x);
+    p.rows_a_group = rows_a_group;
+    const FormatKernels* kernels = kernels_of(w.dtype);
+    if (kernels == nullptr) return multiply_floats(runtime_, w.dtype, &p, 1);
+    if (out.rows <= kFewTokens || !can_tile(runtime_, kernels->kind, kernels->has_min, w.width, rows_a_group))
+      return kernels->multiply(runtime_, &p, 1);
+    // A piece of the rows at a time, so that the room stays small; each is a matrix of its own.
+    TileCall call = tile_call(p, *kernels);
+    const std::size_t row_bytes = unpacked_row_bytes(w.width, *kernels);
+    int at_once = static_cast<int>(std::min<std::size_t>(kRoomBytes / row_bytes, static_cast<std::size_t>(w.rows)));
+    if (at_once < w.rows)
+      at_once = std::max(1, at_once / (rows_a_group > 0 ? rows_a_group : kTileRows)) *
+                (rows_a_group > 0 ? rows_a_group : kTileRows);
+    std::byte* memory = room(row_bytes * static_cast<std::size_t>(std::min(at_once, w.rows)));
+    for (int first = 0; first < w.rows; first += at_once) {
+      Matrix part = p.w;
+      part.data += static_cast<std::int64_t>(first) * part.row_bytes;
+      part.rows = call.rows = std::min(at_once, w.rows - first);
+      call.w = unpacked(memory, part.rows, w.width);
+      call.out = out.columns(first, part.rows);
+      call.x = rows_a_group > 0 ? p.rounded.columns(first / rows_a_group * w.width, w.width) : p.rounded;
+      kernels->unpack(runtime_, part, 0, 1, nullptr, call.w);
+      multiply_tiles(runtime_, call);
+    }
+  }
+
+  /// Slots sorted by expert; some experts at a time are unpacked and multiplied.
+  void multiply_sorted(const Product& p, const FormatKernels& kernels, int experts) {
+    const int slots = p.out.rows;
+    const std::size_t row_bytes = unpacked_row_bytes(p.w.width, kernels);
+    const std::size_t plane_bytes = row_bytes * static_cast<std::size_t>(p.w.rows);
+    const int at_once =
+        static_cast<int>(std::clamp<std::size_t>(kRoomBytes / plane_bytes, 1, static_cast<std::size_t>(experts)));
+    const std::size_t e = static_cast<std::size_t>(experts),
+                      tiles = static_cast<std::size_t>(most_tiles(slots, experts));
+    const std::size_t sort_bytes =
+        (sizeof(std::int32_t) * (static_cast<std::size_t>(slots) + 3 * (e + 1) + tiles) + 255) / 256 * 256;
+    std::byte* memory = room(sort_bytes + plane_bytes * static_cast<std::size_t>(at_once));
+    ExpertSort sort;
+    sort.order = reinterpret_cast<std::int32_t*>(memory);
+    sort.first_slot = sort.order + slots;
+    sort.used = sort.first_slot + e + 1;
+    sort.first_tile = sort.used + e + 1;
+    sort.tile_expert = sort.first_tile + e + 1;
+    sort_by_expert(runtime_, sort, p.expert, slots, experts);
+    TileCall call = tile_call(p, kernels);
+    call.sort = &sort;
+    for (int first = 0; first < experts; first += at_once) {
+      call.first_plane = first;
+      call.planes = std::min(at_once, experts - first);
+      call.w = unpacked(memory + sort_bytes, static_cast<std::int64_t>(call.planes) * p.w.rows, p.w.width);
+      kernels.unpack(runtime_, p.w, first, call.planes, sort.used, call.w);
+      multiply_tiles(runtime_, call);
+    }
+  }
+
+  static TileCall tile_call(const Product& p, const FormatKernels& kernels) {
+    TileCall call;
+    call.kind = kernels.kind;
+    call.has_min = kernels.has_min;
+    call.rows = p.w.rows;
+    call.width = p.w.width;
+    call.x = p.rounded;
+    call.out = p.out;
+    call.x_share = p.x_share;
+    call.rows_a_group = p.rows_a_group;
+    return call;
+  }
+  static std::size_t unpacked_row_bytes(int width, const FormatKernels& kernels) {
+    const std::size_t blocks = static_cast<std::size_t>(width / 32);
+    return blocks * (32 + sizeof(std::uint32_t) * static_cast<std::size_t>(scale_words(kernels.kind, kernels.has_min)));
+  }
+  static Unpacked unpacked(std::byte* memory, std::int64_t rows, int width) {
+    return {reinterpret_cast<std::int8_t*>(memory), reinterpret_cast<std::uint32_t*>(memory + rows * width)};
+  }
+
+  Runtime runtime_;
+  MemoryPool pool_;
+  Recorder recorder_;
+  Tables* tables_ = nullptr;
+  struct Room {
+    void* memory = nullptr;
+    std::size_t bytes = 0;
+  };
+  Room rooms_[2];
+  bool is_beside_ = false;  // the ops of the second part of run_both are being issued
+  std::vector<void*> weights_;
+};
+
+}  // namespace
+
+std::string_view back_end_name() {
+#if defined(LOCKSTEP_GPU_HIP)
+  return "hip";
+#else
+  return "cuda";
+#endif
+}
+
+std::unique_ptr<Ops> make_gpu_ops(const GpuOptions& options) { return std::make_unique<GpuOps>(options); }
+
+}  // namespace lockstep::gpu

@@ -1,0 +1,74 @@
+// Products of quantised and float weights, as the host starts them: which kernel by shape, never which sum.
+#pragma once
+
+#include "gpu/formats.h"
+#include "gpu/runtime.h"
+#include "ops/types.h"
+#include "tensor/dequantize.h"
+
+namespace lockstep::gpu {
+
+/// A weight in device memory, in the layout that its format is kept in.
+struct Matrix {
+  const std::uint8_t* data = nullptr;
+  std::int64_t row_bytes = 0;
+  int width = 0, rows = 0;  // rows of a plane
+  const Tables* tables = nullptr;
+  const MixBooks* books = nullptr;
+};
+
+/// out[y] = w . x[y / x_share], where y counts output rows; with `expert`, of the plane expert[y]. With groups, row r
+/// of w reads columns from r / rows_a_group * w.width on.
+struct Product {
+  Matrix w;
+  ConstRows values;
+  Rounded rounded;
+  Rows out;
+  const std::int32_t* expert = nullptr;
+  int x_share = 1;
+  int rows_a_group = 0;
+};
+
+/// Products of one width and one number of output rows that go into one launch: each has its share of the blocks.
+inline constexpr int kMostParts = 8;
+struct ProductList {
+  int count = 0;
+  int first_block[kMostParts + 1] = {};
+  Product part[kMostParts];
+};
+
+/// What the tile kernel reads: int8 codes as they are [rows, width], and words that scale the blocks [rows, blocks, n]:
+///   single, no minimum  1: scale          single, minimum  2: scale, minimum (each with its factor)
+///   halves, no minimum  2: scale, factors halves, minimum  4: scale, factors, minimum, levels (pairs of int16)
+///   dual                2: scales
+struct Unpacked {
+  std::int8_t* codes = nullptr;
+  std::uint32_t* scales = nullptr;
+};
+LOCKSTEP_HOST_DEVICE constexpr int scale_words(Kind kind, bool has_min) {
+  return kind == Kind::dual ? 2 : (kind == Kind::halves ? 2 : 1) * (has_min ? 2 : 1);
+}
+
+/// The kernels of one quantised format.
+struct FormatKernels {
+  Kind kind;
+  bool has_min;
+  void (*multiply)(Runtime& runtime, const Product* products, int count);  // at most kMostParts
+  /// Planes [first_plane, first_plane + planes) of w; those whose `used` is 0 may be left out, if it is given.
+  void (*unpack)(Runtime& runtime, const Matrix& w, int first_plane, int planes, const int* used, const Unpacked& out);
+  void (*widen)(Runtime& runtime, Rows out, const Matrix& w, const Token* rows);
+  /// From the file's bytes to planes; null for a format that stays as it is.
+  void (*relay)(Runtime& runtime, std::uint8_t* out, std::int64_t out_row_bytes, const std::uint8_t* file,
+                std::int64_t file_row_bytes, int width, std::int64_t rows);
+};
+/// A list in which every product has a block for each `a_block` rows.
+ProductList list_of(const Product* products, int count, int a_block);
+
+/// Null if the format is not quantised.
+const FormatKernels* kernels_of(DType dtype);
+
+/// The float formats and the MIX ones.
+void multiply_floats(Runtime& runtime, DType dtype, const Product* products, int count);
+void widen_floats(Runtime& runtime, DType dtype, Rows out, const Matrix& w, const Token* rows);
+
+}  // namespace lockstep::gpu

@@ -1,0 +1,101 @@
+// The runtime of a device, under one name for CUDA and HIP: memory, one stream, recorded graphs, launches.
+//
+// Host code only. Errors: what needs memory throws Error::no_memory, all else Error::io with the runtime's words.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+#if defined(LOCKSTEP_GPU_HIP)
+#define __HIP_PLATFORM_AMD__ 1
+#include <hip/hip_runtime_api.h>
+#else
+#include <cuda_runtime_api.h>
+#endif
+
+namespace lockstep::gpu {
+
+#if defined(LOCKSTEP_GPU_HIP)
+using Stream = hipStream_t;
+using Status = hipError_t;
+using Recording = hipGraphExec_t;
+using Event = hipEvent_t;
+#else
+using Stream = cudaStream_t;
+using Status = cudaError_t;
+using Recording = cudaGraphExec_t;
+using Event = cudaEvent_t;
+#endif
+
+struct Grid {
+  unsigned x = 1, y = 1, z = 1;
+};
+
+/// A stream of one device, in order, and the device's memory. Remembers the first launch that failed, since ops cannot
+/// throw: synchronize() does.
+class Runtime {
+ public:
+  /// Throws Error::unsupported if there is no device, or none that this build has code for.
+  explicit Runtime(int device);
+  ~Runtime();
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+  std::string device_name() const { return name_; }
+  std::size_t total_bytes() const { return total_bytes_; }
+  std::size_t free_bytes() const;
+  /// Shared memory that a block can be given, at most.
+  std::size_t most_shared_bytes() const { return most_shared_bytes_; }
+
+  void* allocate(std::size_t bytes);
+  void release(void* memory);
+  /// Host to device and back; back waits. The host memory may be reused when the call returns.
+  void upload(void* to, const void* from, std::size_t bytes);
+  void download(void* to, const void* from, std::size_t bytes);
+  void copy(void* to, const void* from, std::size_t bytes);
+  void clear(void* memory, std::size_t bytes);
+  void synchronize();
+
+  /// Lets a kernel have that much dynamic shared memory, or as much as there is.
+  void allow_shared(const void* kernel, std::size_t bytes);
+  void launch(const void* kernel, Grid grid, unsigned threads, std::size_t shared_bytes, void** arguments);
+
+  /// Launches between fork and switch_back go beside those between switch_back and join. While recording only.
+  void fork();
+  void switch_back();
+  void join();
+
+  void begin_recording();
+  /// Null if nothing could be recorded; then the work has not been done either.
+  Recording end_recording();
+  void play(Recording recording);
+  void destroy(Recording recording);
+
+ private:
+  void check(Status status, const char* what) const;
+  Stream stream_{};  // where work goes: the main one, or, between fork and switch_back, the one beside it
+  Stream main_{}, side_{};
+  Event forked_{}, side_done_{};
+  std::string name_;
+  std::size_t total_bytes_ = 0;
+  std::size_t most_shared_bytes_ = 0;
+  int device_ = 0;
+  std::string failure_;
+};
+
+/// kernel<<<grid, threads, shared>>>(arguments...), which must have the kernel's own parameter types.
+template <class... Parameters>
+void launch(Runtime& runtime, void (*kernel)(Parameters...), Grid grid, unsigned threads, std::size_t shared_bytes,
+            std::type_identity_t<Parameters>... arguments) {
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  void* list[] = {const_cast<void*>(static_cast<const void*>(&arguments))...};
+  runtime.launch(reinterpret_cast<const void*>(kernel), grid, threads, shared_bytes, list);
+}
+
+inline unsigned blocks_for(std::int64_t items, int a_block) {
+  return static_cast<unsigned>((items + a_block - 1) / a_block);
+}
+
+}  // namespace lockstep::gpu

@@ -1,0 +1,394 @@
+// Many tokens by quantised weights: a tile kernel on mma.m16n8k32 and k16, whose int32 sums are exact.
+//
+// A block of 256 threads makes 128 rows x 64 tokens; a warp 32 x 32. The row is walked in the law's order, lane by lane
+// and column by column (numerics/order.h), four blocks a stage, so that one open sum of each kind is enough. An int32
+// sum that starts from 0x4B400000 has the bits of the float 12582912 + dot; where one scale is for all 32 values, one
+// fma with -12582912 * scale, which is exact, gives float(dot) * scale rounded once. (A zero term may get the other
+// sign that way, which can only be seen where a lane is -0, so where products vanished.) docs/numerics.md has what the
+// order costs.
+#include "base/error.h"
+#include "gpu/device.h"
+#include "gpu/tile.h"
+#include "numerics/order.h"
+
+namespace lockstep::gpu {
+namespace {
+
+constexpr int kSortThreads = 1024, kMostSortExperts = 1024;
+
+/// One block: counts, running sums, places. Which slot of an expert comes first depends on timing and decides nothing
+/// but which row of which tile it is.
+LOCKSTEP_KERNEL void sort_kernel(ExpertSort sort, const std::int32_t* expert, int slots, int experts) {
+  LOCKSTEP_SHARED int count[kMostSortExperts];
+  LOCKSTEP_SHARED int next[kMostSortExperts];
+  const int t = thread_index();
+  for (int e = t; e < experts; e += kSortThreads) count[e] = 0;
+  block_barrier();
+  for (int s = t; s < slots; s += kSortThreads) atomic_add(&count[expert[s]], 1);
+  block_barrier();
+  if (t == 0) {
+    int slot = 0, tile = 0;
+    for (int e = 0; e < experts; ++e) {
+      sort.first_slot[e] = slot;
+      sort.first_tile[e] = tile;
+      sort.used[e] = count[e];
+      next[e] = slot;
+      slot += count[e];
+      for (int end = tile + (count[e] + kTileTokens - 1) / kTileTokens; tile < end; ++tile) sort.tile_expert[tile] = e;
+    }
+    sort.first_slot[experts] = slot;
+    sort.first_tile[experts] = tile;
+  }
+  block_barrier();
+  for (int s = t; s < slots; s += kSortThreads) sort.order[atomic_add(&next[expert[s]], 1)] = s;
+}
+
+}  // namespace
+
+void sort_by_expert(Runtime& runtime, const ExpertSort& sort, const std::int32_t* expert, int slots, int experts) {
+  LOCKSTEP_CHECK(experts <= kMostSortExperts);
+  launch(runtime, sort_kernel, {1}, kSortThreads, 0, sort, expert, slots, experts);
+}
+
+#if defined(__HIP__)
+
+bool can_tile(const Runtime&, Kind, bool, int, int) { return false; }
+void multiply_tiles(Runtime&, const TileCall&) {}
+void prepare_tiles(Runtime&) {}
+
+#else
+
+namespace {
+
+constexpr int kThreads = 256, kStageBlocks = 4, kStageBytes = kStageBlocks * kBlock, kStages = 2;
+constexpr int kRowTiles = 2, kTokenTiles = 4, kOutputs = kRowTiles * kTokenTiles * 4;
+constexpr int kMagicBits = 0x4B400000;
+constexpr float kMagic = 12582912.0f;
+
+template <Kind kKind, bool kHasMin>
+struct Stage {
+  static constexpr int kWords = scale_words(kKind, kHasMin);
+  std::uint8_t weights[kTileRows * kStageBytes];
+  std::uint8_t tokens[kTileTokens * kStageBytes];
+  std::uint32_t scales[kStageBlocks][kWords][kTileRows];
+  float token_scales[kStageBlocks][kTileTokens];
+  std::uint32_t half_sums[kStageBlocks][kTileTokens];  // pairs of int16
+};
+
+LOCKSTEP_DEVICE std::uint32_t shared_address(const void* at) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(at));
+}
+LOCKSTEP_DEVICE void copy16(void* to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
+}
+LOCKSTEP_DEVICE void copy4(void* to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from) : "memory");
+}
+LOCKSTEP_DEVICE void load_matrices(std::uint32_t (&r)[4], std::uint32_t from) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(from)
+               : "memory");
+}
+/// Dots of all 32 values, from kMagicBits on.
+LOCKSTEP_DEVICE void multiply32(int (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(kMagicBits));
+}
+/// Dots of 16 values, likewise.
+LOCKSTEP_DEVICE void multiply16(int (&d)[4], std::uint32_t a0, std::uint32_t a1, std::uint32_t b) {
+  asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%7,%7,%7};"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(a0), "r"(a1), "r"(b), "r"(kMagicBits));
+}
+LOCKSTEP_DEVICE float exact_float(int small) { return __int_as_float(kMagicBits + small) - kMagic; }
+LOCKSTEP_DEVICE int low_half(std::uint32_t pair) { return static_cast<std::int16_t>(pair & 0xffffu); }
+LOCKSTEP_DEVICE int high_half(std::uint32_t pair) { return static_cast<int>(pair) >> 16; }
+
+/// Units of 16 bytes are swizzled so that ldmatrix, reading one unit of eight rows, meets every bank once.
+LOCKSTEP_DEVICE int swizzled(int row, int unit) { return row * kStageBytes + ((unit ^ (row & 7)) * 16); }
+
+/// How the blocks of a row are walked.
+struct Walk {
+  int lanes, lane_blocks, column_lanes, chunk_blocks;
+  /// Index in the row of the block at place w.
+  LOCKSTEP_DEVICE int block_at(int w) const {
+    const int chunk = w / chunk_blocks, lane_walk = w % chunk_blocks / lane_blocks, i = w % lane_blocks;
+    const int lane = lane_walk / column_lanes + kColumns * (lane_walk % column_lanes);
+    return chunk * chunk_blocks + lane + lanes * i;
+  }
+};
+
+struct Tile {
+  TileCall call;
+  ExpertSort sort;
+  bool is_sorted;
+  Walk walk;
+};
+
+template <Kind kKind, bool kHasMin>
+LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2) tile_kernel(LOCKSTEP_PARAMETER Tile tile) {
+  using S = Stage<kKind, kHasMin>;
+  constexpr int kWords = S::kWords;
+  extern __shared__ __align__(128) unsigned char shared[];
+  S* const stages = reinterpret_cast<S*>(shared);
+  // Sums that are touched once a column or once a chunk: of columns, and, in rows of several chunks, of chunks. A
+  // thread reads and writes its own.
+  float* const total = reinterpret_cast<float*>(shared + kStages * sizeof(S)) + thread_index();
+  float* const sum = total + kOutputs * kThreads;
+  __shared__ int slots[kTileTokens];  // output rows
+  const TileCall& call = tile.call;
+  const int t = thread_index(), warp = t / kWarp, lane_id = lane_index(), group = lane_id / 4, quad = lane_id % 4;
+  const int first_row = block_y() * kTileRows;
+
+  // Which outputs.
+  std::int64_t plane = 0;
+  int tokens;
+  if (tile.is_sorted) {
+    const int index = tile.sort.first_tile[call.first_plane] + block_x();
+    if (index >= tile.sort.first_tile[call.first_plane + call.planes]) return;
+    const int expert = tile.sort.tile_expert[index];
+    const int begin = tile.sort.first_slot[expert] + (index - tile.sort.first_tile[expert]) * kTileTokens;
+    tokens = min(kTileTokens, tile.sort.first_slot[expert + 1] - begin);
+    if (t < kTileTokens) slots[t] = tile.sort.order[begin + min(t, tokens - 1)];
+    plane = expert - call.first_plane;
+  } else {
+    const int begin = block_x() * kTileTokens;
+    tokens = min(kTileTokens, call.out.rows - begin);
+    if (t < kTileTokens) slots[t] = begin + min(t, tokens - 1);
+  }
+  __syncthreads();
+  const int blocks = call.width / kBlock, all_stages = blocks / kStageBlocks;
+  const std::int64_t plane_row = plane * call.rows;
+  const std::int64_t column = call.rows_a_group > 0 ? first_row / call.rows_a_group * call.width : 0;
+
+  // What this thread copies: one 16-byte unit of four rows and of two tokens, words of scales.
+  const int unit = t % 8;
+  std::uint32_t row_from[4], token_from[2];  // what is unpacked at a time, and a step's rounded rows, are below 4 GB
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    row_from[i] = static_cast<std::uint32_t>((plane_row + min(first_row + t / 8 + i * 32, call.rows - 1)) * call.width +
+                                             unit % 2 * 16);
+#pragma unroll
+  for (int i = 0; i < 2; ++i)
+    token_from[i] =
+        static_cast<std::uint32_t>(slots[t / 8 + i * 32] / call.x_share * call.x.stride + column + unit % 2 * 16);
+  const int scale_row = t % kTileRows;
+  const std::uint32_t* scale_from =
+      call.w.scales + (plane_row + min(first_row + scale_row, call.rows - 1)) * blocks * kWords;
+  const int scale_token = t % kTileTokens, scale_block = t / kTileTokens;
+  const std::int64_t token_at = slots[scale_token] / call.x_share * call.x.stride + column;
+
+  const auto fetch = [&](int stage) {
+    S& to = stages[stage % kStages];
+    const int walk = stage * kStageBlocks;
+    const int at = tile.walk.block_at(walk + unit / 2) * kBlock;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) copy16(to.weights + swizzled(t / 8 + i * 32, unit), call.w.codes + (row_from[i] + at));
+#pragma unroll
+    for (int i = 0; i < 2; ++i) copy16(to.tokens + swizzled(t / 8 + i * 32, unit), call.x.codes + (token_from[i] + at));
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int b = t / kTileRows + 2 * i;
+      const std::uint32_t* from = scale_from + tile.walk.block_at(walk + b) * kWords;
+#pragma unroll
+      for (int w = 0; w < kWords; ++w) copy4(&to.scales[b][w][scale_row], from + w);
+    }
+    const std::int64_t scaled = token_at / kBlock + tile.walk.block_at(walk + scale_block);
+    copy4(&to.token_scales[scale_block][scale_token], call.x.scales + scaled);
+    if constexpr (kHasMin) copy4(&to.half_sums[scale_block][scale_token], call.x.half_sums + 2 * scaled);
+  };
+
+  float lane[kOutputs] = {}, column_sum[kOutputs] = {};
+  const bool has_chunks = blocks > tile.walk.chunk_blocks;
+  int in_lane = 0, in_column = 0, in_chunk = 0, chunks = 0;
+  const auto end_block = [&] {
+    if (++in_lane < tile.walk.lane_blocks) return;
+    in_lane = 0;
+#pragma unroll
+    for (int j = 0; j < kOutputs; ++j) {
+      column_sum[j] = in_column == 0 ? lane[j] : column_sum[j] + lane[j];
+      lane[j] = 0;
+    }
+    if (++in_column < tile.walk.column_lanes) return;
+    in_column = 0;
+#pragma unroll
+    for (int j = 0; j < kOutputs; ++j) {
+      float& to = total[j * kThreads];
+      to = in_chunk == 0 ? column_sum[j] : to + column_sum[j];
+    }
+    if (++in_chunk < kColumns) return;
+    in_chunk = 0;
+    if (!has_chunks) return;
+#pragma unroll
+    for (int j = 0; j < kOutputs; ++j) {
+      float& to = sum[j * kThreads];
+      to = chunks == 0 ? total[j * kThreads] : to + total[j * kThreads];
+    }
+    ++chunks;
+  };
+
+#pragma unroll
+  for (int stage = 0; stage < kStages - 1; ++stage) {
+    if (stage < all_stages) fetch(stage);
+    asm volatile("cp.async.commit_group;" ::: "memory");
+  }
+  const int warp_row = warp / 2 * 32, warp_token = warp % 2 * 32;
+  for (int stage = 0; stage < all_stages; ++stage) {
+    asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 2) : "memory");
+    __syncthreads();
+    if (stage + kStages - 1 < all_stages) fetch(stage + kStages - 1);
+    asm volatile("cp.async.commit_group;" ::: "memory");
+    const S& from = stages[stage % kStages];
+    const std::uint32_t a_from = shared_address(from.weights) + swizzled(warp_row + lane_id % 16, lane_id / 16);
+    const std::uint32_t b_from =
+        shared_address(from.tokens) + swizzled(warp_token + lane_id % 8 + lane_id / 16 * 8, lane_id / 8 % 2);
+#pragma unroll
+    for (int i = 0; i < kStageBlocks; ++i) {
+      std::uint32_t a[kRowTiles][4], b[kTokenTiles][2];
+#pragma unroll
+      for (int m = 0; m < kRowTiles; ++m) load_matrices(a[m], (a_from ^ (i * 32)) + m * 16 * kStageBytes);
+#pragma unroll
+      for (int n = 0; n < kTokenTiles; n += 2) {
+        std::uint32_t both[4];
+        load_matrices(both, (b_from ^ (i * 32)) + n * 8 * kStageBytes);
+        b[n][0] = both[0], b[n][1] = both[1], b[n + 1][0] = both[2], b[n + 1][1] = both[3];
+      }
+      std::uint32_t scale[2 * kRowTiles][kWords];
+#pragma unroll
+      for (int h = 0; h < 2 * kRowTiles; ++h)
+#pragma unroll
+        for (int w = 0; w < kWords; ++w) scale[h][w] = from.scales[i][w][warp_row + h * 8 + group];
+#pragma unroll
+      for (int n = 0; n < kTokenTiles; ++n) {
+        const int at = warp_token + n * 8 + quad * 2;
+        const float token_scale[2] = {from.token_scales[i][at], from.token_scales[i][at + 1]};
+        float code_sum[2] = {}, half_sum[2][2] = {};
+        if constexpr (kHasMin) {
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            const std::uint32_t pair = from.half_sums[i][at + e];
+            if constexpr (kKind == Kind::halves) {
+              half_sum[e][0] = exact_float(low_half(pair));
+              half_sum[e][1] = exact_float(high_half(pair));
+            } else {
+              code_sum[e] = exact_float(low_half(pair) + high_half(pair));
+            }
+          }
+        }
+#pragma unroll
+        for (int m = 0; m < kRowTiles; ++m) {
+          int dot[4], second[4];
+          if constexpr (kKind == Kind::single) {
+            multiply32(dot, a[m], b[n][0], b[n][1]);
+          } else {
+            multiply16(dot, a[m][0], a[m][1], b[n][0]);
+            multiply16(second, a[m][2], a[m][3], b[n][1]);
+          }
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            const int h = m * 2 + e / 2, j = (n * kRowTiles + m) * 4 + e;
+            const float first_scale = __uint_as_float(scale[h][0]);
+            float term;
+            if constexpr (kKind == Kind::single) {
+              term = fma_f32(__int_as_float(dot[e]), first_scale, -kMagic * first_scale);
+              if constexpr (kHasMin) term = fma_f32(-code_sum[e % 2], __uint_as_float(scale[h][1]), term);
+            } else {
+              const float first = __int_as_float(dot[e]) - kMagic, other = __int_as_float(second[e]) - kMagic;
+              if constexpr (kKind == Kind::dual) {
+                term = fma_f32(other, __uint_as_float(scale[h][1]), first * first_scale);
+              } else {  // integers below 2^24 on the way, so nothing is rounded before the scale
+                const float whole =
+                    fma_f32(other, exact_float(high_half(scale[h][1])), first * exact_float(low_half(scale[h][1])));
+                term = whole * first_scale;
+                if constexpr (kHasMin) {
+                  const std::uint32_t levels = scale[h][kWords - 1];
+                  const float min = fma_f32(half_sum[e % 2][1], exact_float(high_half(levels)),
+                                            half_sum[e % 2][0] * exact_float(low_half(levels)));
+                  term = fma_f32(-min, __uint_as_float(scale[h][2 % kWords]), term);
+                }
+              }
+            }
+            lane[j] = fma_f32(term, token_scale[e % 2], lane[j]);
+          }
+        }
+      }
+      end_block();
+    }
+  }
+
+#pragma unroll
+  for (int j = 0; j < kOutputs; ++j) {
+    const int n = j / 4 / kRowTiles, m = j / 4 % kRowTiles, e = j % 4;
+    const int row = first_row + warp_row + m * 16 + e / 2 * 8 + group, token = warp_token + n * 8 + quad * 2 + e % 2;
+    if (row < call.rows && token < tokens)
+      call.out.data[slots[token] * call.out.stride + row] = (has_chunks ? sum : total)[j * kThreads];
+  }
+}
+
+template <Kind kKind, bool kHasMin>
+constexpr std::size_t shared_bytes(int sets) {
+  return kStages * sizeof(Stage<kKind, kHasMin>) + sizeof(float) * static_cast<std::size_t>(sets * kOutputs * kThreads);
+}
+
+template <Kind kKind, bool kHasMin>
+void start(Runtime& runtime, const Tile& tile, Grid grid) {
+  const int sets = tile.call.width > kChunk ? 2 : 1;
+  launch(runtime, tile_kernel<kKind, kHasMin>, grid, kThreads, shared_bytes<kKind, kHasMin>(sets), tile);
+}
+
+template <Kind kKind, bool kHasMin>
+void allow(Runtime& runtime) {
+  runtime.allow_shared(reinterpret_cast<const void*>(&tile_kernel<kKind, kHasMin>), shared_bytes<kKind, kHasMin>(2));
+}
+
+Walk walk_of(int width) {
+  const int chunk = width < kChunk ? width : kChunk, lanes = block_lanes_of(chunk), blocks = chunk / kBlock;
+  return {lanes, blocks / lanes, lanes / kColumns, blocks};
+}
+
+}  // namespace
+
+bool can_tile(const Runtime& runtime, Kind kind, bool has_min, int width, int rows_a_group) {
+  if (width % (kBlock * kColumns) != 0 || (width > kChunk && width % kChunk != 0)) return false;
+  const int sets = width > kChunk ? 2 : 1;
+  const std::size_t bytes = kind == Kind::dual     ? shared_bytes<Kind::dual, false>(sets)
+                            : kind == Kind::halves ? (has_min ? shared_bytes<Kind::halves, true>(sets)
+                                                              : shared_bytes<Kind::halves, false>(sets))
+                            : has_min              ? shared_bytes<Kind::single, true>(sets)
+                                                   : shared_bytes<Kind::single, false>(sets);
+  if (bytes + kTileTokens * sizeof(int) > runtime.most_shared_bytes()) return false;
+  const Walk walk = walk_of(width);
+  return walk.chunk_blocks % walk.lanes == 0 && rows_a_group % kTileRows == 0;
+}
+
+void multiply_tiles(Runtime& runtime, const TileCall& call) {
+  const Tile tile = {call, call.sort != nullptr ? *call.sort : ExpertSort(), call.sort != nullptr, walk_of(call.width)};
+  const std::int64_t token_tiles =
+      call.sort != nullptr ? most_tiles(call.out.rows, call.planes) : (call.out.rows + kTileTokens - 1) / kTileTokens;
+  const Grid grid = {static_cast<unsigned>(token_tiles), blocks_for(call.rows, kTileRows)};
+  switch (call.kind) {
+    case Kind::single:
+      return call.has_min ? start<Kind::single, true>(runtime, tile, grid)
+                          : start<Kind::single, false>(runtime, tile, grid);
+    case Kind::halves:
+      return call.has_min ? start<Kind::halves, true>(runtime, tile, grid)
+                          : start<Kind::halves, false>(runtime, tile, grid);
+    case Kind::dual:
+      LOCKSTEP_CHECK(!call.has_min);
+      return start<Kind::dual, false>(runtime, tile, grid);
+  }
+}
+
+void prepare_tiles(Runtime& runtime) {
+  allow<Kind::single, false>(runtime);
+  allow<Kind::single, true>(runtime);
+  allow<Kind::halves, false>(runtime);
+  allow<Kind::halves, true>(runtime);
+  allow<Kind::dual, false>(runtime);
+}
+
+#endif
+
+}  // namespace lockstep::gpu

@@ -1,0 +1,42 @@
+// Many tokens by quantised weights on int8 tensor cores: what tile.cu offers.
+#pragma once
+
+#include "gpu/matmul.h"
+
+namespace lockstep::gpu {
+
+inline constexpr int kTileRows = 128, kTileTokens = 64;
+
+/// Slots of a step by expert, in device memory.
+struct ExpertSort {
+  std::int32_t* order = nullptr;        // [slots]: slots, those of an expert side by side
+  std::int32_t* first_slot = nullptr;   // [experts + 1] in `order`
+  std::int32_t* used = nullptr;         // [experts]: how many slots
+  std::int32_t* first_tile = nullptr;   // [experts + 1]: tiles of kTileTokens slots
+  std::int32_t* tile_expert = nullptr;  // [tiles]
+};
+inline constexpr std::int64_t most_tiles(std::int64_t slots, std::int64_t experts) {
+  return (slots + kTileTokens - 1) / kTileTokens + experts;
+}
+void sort_by_expert(Runtime& runtime, const ExpertSort& sort, const std::int32_t* expert, int slots, int experts);
+
+struct TileCall {
+  Unpacked w;  // of planes [first_plane, first_plane + planes)
+  Kind kind = Kind::single;
+  bool has_min = false;
+  int rows = 0, width = 0;
+  Rounded x;
+  Rows out;
+  int x_share = 1;
+  int rows_a_group = 0;
+  const ExpertSort* sort = nullptr;  // or null: all outputs by plane 0
+  int first_plane = 0, planes = 1;
+};
+/// Whether the tile kernel is in this build, its order covers such rows, and the device has the shared memory for them;
+/// if not, the matrix-vector kernels do.
+bool can_tile(const Runtime& runtime, Kind kind, bool has_min, int width, int rows_a_group);
+void multiply_tiles(Runtime& runtime, const TileCall& call);
+/// Once, before the first multiply_tiles.
+void prepare_tiles(Runtime& runtime);
+
+}  // namespace lockstep::gpu

@@ -1,0 +1,18 @@
+# The GPU back end against the literal loops and the golden hashes. Built where there is a GPU compiler; run where there
+# is a GPU (label gpu). Its machine code is read wherever it is built (label device).
+if(TARGET lockstep_gpu)
+  foreach(name gpu_ops_test gpu_cache_test gpu_model_test)
+    add_executable(${name} ${name}.cc)
+    target_link_libraries(${name} PRIVATE lockstep_flags GTest::gtest_main lockstep_gpu lockstep_ops lockstep_tensor)
+    target_compile_definitions(${name} PRIVATE LOCKSTEP_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data")
+    add_test(NAME ${name} COMMAND ${name})
+    set_tests_properties(${name} PROPERTIES LABELS gpu TIMEOUT 900)
+  endforeach()
+  target_link_libraries(gpu_model_test PRIVATE lockstep_engine lockstep_cpu)
+  if(LOCKSTEP_CUDA AND LOCKSTEP_CUOBJDUMP)
+    add_dependencies(device gpu_ops_test)
+    add_test(NAME Law.CudaKernelsHaveNothingForbidden
+             COMMAND ${CMAKE_SOURCE_DIR}/tools/check_device_code $<TARGET_FILE:gpu_ops_test>)
+    set_tests_properties(Law.CudaKernelsHaveNothingForbidden PROPERTIES LABELS "fast;device" TIMEOUT 300)
+  endif()
+endif()

@@ -1,0 +1,244 @@
+// The caches on the GPU against the literal loops: compressed rows, the indexer's choice, attention; several sequences
+// in a step, positions on every side of a window, a chain and a page.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "gpu_support.h"
+
+namespace lockstep {
+namespace {
+
+using testing::BackEnds;
+using testing::random_floats;
+using testing::Twin;
+
+struct Shape {
+  const char* name;
+  Mode mode;
+  int heads, width, rotary, index_heads, key_width, window, top_k;
+};
+constexpr Shape kShapes[] = {
+    {"official, the model's", Mode::official, 64, 512, 64, 64, 128, 128, 512},
+    {"plain, the model's", Mode::plain, 64, 512, 64, 64, 128, 128, 512},
+    {"official, small and odd", Mode::official, 5, 96, 32, 3, 32, 40, 7},
+    {"plain, small and odd", Mode::plain, 2, 112, 16, 70, 64, 24, 33},
+};
+
+/// One sequence's caches on both sides. A layer of each ratio sees the same memory.
+struct Sequence {
+  Sequence(BackEnds& ends, const Shape& shape, const RowLayout& layout, int slots, int pages, std::uint64_t seed)
+      : window(ends, rows_like(layout.row_bytes(), slots, layout, seed, false)),
+        pending(ends, random_floats(static_cast<std::size_t>(kPendingSlots) * 4 * static_cast<std::size_t>(shape.width),
+                                    seed + 1)),
+        key_pending(
+            ends, random_floats(static_cast<std::size_t>(kPendingSlots) * 4 * static_cast<std::size_t>(shape.key_width),
+                                seed + 2)),
+        rows(ends, rows_like(layout.row_bytes(), pages * kPageRows, layout, seed + 3, false)),
+        keys(ends, rows_like(layout.key_bytes(), pages * kPageRows, layout, seed + 4, true)),
+        table_loops(pages_of(rows.at(*ends.loops), layout.row_bytes(), pages)),
+        key_table_loops(pages_of(keys.at(*ends.loops), layout.key_bytes(), pages)) {
+    const std::size_t bytes = static_cast<std::size_t>(pages) * sizeof(std::byte*);
+    device = ends.device.get();
+    const auto on_device = pages_of(rows.at(*ends.device), layout.row_bytes(), pages),
+               keys_on_device = pages_of(keys.at(*ends.device), layout.key_bytes(), pages);
+    table_device = static_cast<std::byte**>(device->allocate(bytes));
+    key_table_device = static_cast<std::byte**>(device->allocate(bytes));
+    device->upload(table_device, on_device.data(), bytes);
+    device->upload(key_table_device, keys_on_device.data(), bytes);
+  }
+  ~Sequence() {
+    device->release(table_device);
+    device->release(key_table_device);
+  }
+
+  static constexpr int kPendingSlots = 144;
+
+  /// Packed rows that could be there: random codes, exponents and floats of ordinary size.
+  static std::vector<std::byte> rows_like(std::size_t row_bytes, int count, const RowLayout& layout, std::uint64_t seed,
+                                          bool is_key) {
+    std::vector<std::byte> bytes(row_bytes * static_cast<std::size_t>(count));
+    for (int r = 0; r < count; ++r) {
+      std::byte* row = &bytes[static_cast<std::size_t>(r) * row_bytes];
+      const int floats_at = layout.mode == Mode::plain ? 0 : layout.fp8_channels() + layout.fp8_blocks();
+      const std::uint64_t id = static_cast<std::uint64_t>(r) << 12;
+      if (layout.mode == Mode::official) {
+        const int codes = is_key ? layout.key_width / 2 : layout.fp8_channels(),
+                  end = is_key ? static_cast<int>(row_bytes) : floats_at;
+        for (int i = 0; i < end; ++i) {
+          std::byte b = static_cast<std::byte>(random_u64(seed, id + static_cast<std::uint64_t>(i)));
+          if (i >= codes) b = static_cast<std::byte>(118 + (std::to_integer<int>(b) & 7));
+          if (i < codes && !is_key && (b & std::byte{0x7f}) == std::byte{0x7f}) b ^= std::byte{1};
+          row[i] = b;
+        }
+        if (is_key) continue;
+      }
+      const int floats = is_key ? layout.key_width : layout.mode == Mode::plain ? layout.width : layout.rotary;
+      for (int i = 0; i < floats; ++i) {
+        const float value = random_normal(seed, id + static_cast<std::uint64_t>(i), 2);
+        std::memcpy(row + floats_at + 4 * i, &value, 4);
+      }
+    }
+    return bytes;
+  }
+  static std::vector<std::byte*> pages_of(std::byte* base, std::size_t row_bytes, int pages) {
+    std::vector<std::byte*> table;
+    for (int p = 0; p < pages; ++p) table.push_back(base + static_cast<std::size_t>(p) * kPageRows * row_bytes);
+    return table;
+  }
+
+  Twin<std::byte> window;
+  Twin<float> pending, key_pending;
+  Twin<std::byte> rows, keys;
+  std::vector<std::byte*> table_loops, key_table_loops;
+  std::byte **table_device, **key_table_device;
+  Ops* device;
+};
+
+class GpuCaches : public ::testing::TestWithParam<Shape> {
+ protected:
+  static constexpr int kSlack = 16;
+  struct Part {
+    Position begin;
+    int rows;
+  };
+
+  void make(const std::vector<Part>& parts, int pages) {
+    layout_ = {GetParam().mode, GetParam().width, GetParam().rotary, GetParam().key_width};
+    sequences_.clear();
+    parts_ = parts;
+    n_ = 0;
+    for (std::size_t s = 0; s < parts.size(); ++s) {
+      sequences_.push_back(
+          std::make_unique<Sequence>(ends_, GetParam(), layout_, GetParam().window + kSlack, pages, 100 * s));
+      n_ += parts[s].rows;
+    }
+  }
+  void on_both(const std::function<void(Ops&, const Slices&)>& body) {
+    for (Ops* ops : {ends_.loops.get(), ends_.device.get()}) {
+      const bool is_device = ops == ends_.device.get();
+      std::vector<SequenceSlice> slices;
+      int row = 0;
+      for (std::size_t s = 0; s < parts_.size(); ++s) {
+        const Sequence& sequence = *sequences_[s];
+        SequenceSlice slice;
+        slice.first_row = row;
+        slice.rows = parts_[s].rows;
+        slice.begin = parts_[s].begin;
+        slice.window = sequence.window.at(*ops);
+        slice.window_slots = GetParam().window + kSlack;
+        slice.pending = sequence.pending.at(*ops);
+        slice.key_pending = sequence.key_pending.at(*ops);
+        slice.pending_slots = Sequence::kPendingSlots;
+        slice.pages = is_device ? sequence.table_device : sequence.table_loops.data();
+        slice.key_pages = is_device ? sequence.key_table_device : sequence.key_table_loops.data();
+        slices.push_back(slice);
+        row += slice.rows;
+      }
+      const std::size_t bytes = slices.size() * sizeof(SequenceSlice);
+      auto* memory = static_cast<SequenceSlice*>(ops->allocate(bytes));
+      ops->upload(memory, slices.data(), bytes);
+      body(*ops, {slices, memory});
+      ops->synchronize();
+      ops->release(memory);
+    }
+  }
+  Rows rows_of(const Twin<float>& twin, const Ops& ops, int width) const { return {twin.at(ops), n_, width, width}; }
+  std::size_t n(int width) const { return static_cast<std::size_t>(n_) * static_cast<std::size_t>(width); }
+
+  BackEnds ends_;
+  RowLayout layout_;
+  std::vector<Part> parts_;
+  std::vector<std::unique_ptr<Sequence>> sequences_;
+  int n_ = 0;
+};
+
+TEST_P(GpuCaches, completed_windows_become_the_same_rows_and_keys) {
+  const Shape& shape = GetParam();
+  for (const int ratio : {4, 128}) {
+    for (const bool is_key : {false, true}) {
+      if (is_key && ratio == 128) continue;
+      make({{0, 5}, {130, 1}, {127, 1}, {3, 270}, {4, 3}, {251, 9}}, 5);
+      const int width = is_key ? shape.key_width : shape.width;
+      const Twin<float> norm(ends_, random_floats(static_cast<std::size_t>(width), 31)),
+          frequencies(ends_, random_floats(static_cast<std::size_t>(shape.rotary) / 2, 32));
+      const CompressorSpec like{ratio, width, is_key, nullptr, nullptr, 1e-6f};
+      const Twin<float> values(ends_, random_floats(n(like.input_width()), 33)),
+          gates(ends_, random_floats(n(like.input_width()), 34, 3.0f)),
+          kept(ends_, std::size_t{2} * n(like.input_width()));
+      on_both([&](Ops& ops, const Slices& slices) {
+        const CompressorSpec spec{ratio, width, is_key, norm.at(ops), frequencies.at(ops), 1e-6f};
+        ops.compress(slices, rows_of(values, ops, like.input_width()), rows_of(gates, ops, like.input_width()), spec,
+                     layout_);
+        ops.keep_pending(kept.at(ops), slices, rows_of(values, ops, like.input_width()),
+                         rows_of(gates, ops, like.input_width()));
+      });
+      for (const auto& sequence : sequences_)
+        EXPECT_EQ(sequence->rows.difference() + sequence->keys.difference(), "") << shape.name << ", ratio " << ratio;
+      EXPECT_EQ(kept.difference(), "") << shape.name;
+    }
+  }
+}
+
+TEST_P(GpuCaches, the_same_rows_are_chosen_and_attended) {
+  const Shape& shape = GetParam();
+  const std::vector<std::vector<Part>> steps = {{{0, 1}},
+                                                {{2500, 1}},
+                                                {{0, 3}, {60, 2}, {2999, 1}},
+                                                {{shape.window - 2, 4}, {1030, 3}, {40, 5}, {4 * shape.top_k, 6}}};
+  for (const auto& parts : steps) {
+    for (const int ratio : {0, 4, 128}) {
+      make(parts, 13);
+      const int heads_width = shape.heads * shape.width;
+      Twin<float> window_rows(ends_, random_floats(n(shape.width), 41));
+      const Twin<float> queries(ends_, random_floats(n(heads_width), 42)), out(ends_, n(heads_width)),
+          sinks(ends_, random_floats(static_cast<std::size_t>(shape.heads), 43)),
+          index_queries(ends_, random_floats(n(shape.index_heads * shape.key_width), 44)),
+          weights(ends_, random_floats(n(shape.index_heads), 45));
+      const Twin<std::int32_t> ids(ends_, n(shape.top_k)), count(ends_, n(1));
+      const Twin<std::byte> stage(ends_, n(static_cast<int>(layout_.row_bytes())));
+      on_both([&](Ops& ops, const Slices& slices) {
+        Selection selection{ids.at(ops), count.at(ops), shape.top_k};
+        if (shape.mode == Mode::official) ops.round_fp8(rows_of(window_rows, ops, shape.width), layout_.fp8_channels());
+        if (ratio == 4) {
+          if (shape.mode == Mode::official)
+            ops.hadamard_fp4(rows_of(index_queries, ops, shape.index_heads * shape.key_width), shape.key_width);
+          ops.select_rows(selection, slices, rows_of(index_queries, ops, shape.index_heads * shape.key_width),
+                          rows_of(weights, ops, shape.index_heads), ratio, shape.top_k, layout_);
+        }
+        ops.attend(rows_of(out, ops, heads_width), rows_of(queries, ops, heads_width),
+                   rows_of(window_rows, ops, shape.width), slices, shape.window, ratio,
+                   ratio == 4 ? &selection : nullptr, sinks.at(ops), 0.05f, layout_);
+        ops.pack_window(stage.at(ops), slices, rows_of(window_rows, ops, shape.width), layout_);
+      });
+      EXPECT_EQ(ids.difference() + count.difference(), "")
+          << shape.name << ", ratio " << ratio << ", " << n_ << " rows";
+      EXPECT_EQ(out.difference(), "") << shape.name << ", ratio " << ratio << ", " << n_ << " rows";
+      EXPECT_EQ(stage.difference(), "") << shape.name << ", ratio " << ratio << ", " << n_ << " rows";
+    }
+  }
+}
+
+TEST_P(GpuCaches, equal_scores_go_to_the_lower_row) {
+  make({{3100, 2}}, 13);
+  const Shape& shape = GetParam();
+  const Twin<float> queries(ends_, std::vector<float>(n(shape.index_heads * shape.key_width), 0.0f)),
+      weights(ends_, random_floats(n(shape.index_heads), 51));
+  const Twin<std::int32_t> ids(ends_, n(shape.top_k)), count(ends_, n(1));
+  on_both([&](Ops& ops, const Slices& slices) {
+    ops.select_rows({ids.at(ops), count.at(ops), shape.top_k}, slices,
+                    rows_of(queries, ops, shape.index_heads * shape.key_width),
+                    rows_of(weights, ops, shape.index_heads), 4, shape.top_k, layout_);
+  });
+  EXPECT_EQ(ids.difference() + count.difference(), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, GpuCaches, ::testing::ValuesIn(kShapes), [](const auto& shape) {
+  std::string name = shape.param.name;
+  for (char& c : name)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+  return name;
+});
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,397 @@
+// Every op on the GPU against the literal loops, bit for bit. Needs a GPU that the build has code for.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <numeric>
+
+#include "gpu_support.h"
+#include "numerics/round.h"
+
+namespace lockstep {
+namespace {
+
+using testing::BackEnds;
+using testing::random_floats;
+using testing::random_rows;
+using testing::Twin;
+using testing::TwinRounded;
+
+class GpuOps : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { ends_ = new BackEnds; }
+  static void TearDownTestSuite() {
+    delete ends_;
+    ends_ = nullptr;
+  }
+  /// Runs an op on both sides.
+  static void on_both(const std::function<void(Ops&)>& body) {
+    body(*ends_->loops);
+    body(*ends_->device);
+    ends_->device->synchronize();
+  }
+  static Rows rows_of(const Twin<float>& twin, const Ops& ops, int rows, int width) {
+    return {twin.at(ops), rows, width, width};
+  }
+  static BackEnds* ends_;
+};
+BackEnds* GpuOps::ends_ = nullptr;
+
+// ---- Products ----
+
+struct ProductCase {
+  DType dtype;
+  int rows, width, tokens;
+};
+
+class GpuProduct : public GpuOps, public ::testing::WithParamInterface<DTypeInfo> {
+ protected:
+  /// What a product has: a weight of `planes`, its input in both forms.
+  struct Operands {
+    Operands(DType dtype, int rows, int width, int planes, int x_rows, int x_width)
+        : bytes(random_rows(dtype, width, rows * planes, static_cast<std::uint64_t>(width))),
+          values(*ends_, random_floats(static_cast<std::size_t>(x_rows) * x_width, static_cast<std::uint64_t>(x_rows))),
+          rounded(*ends_, x_rows, x_width),
+          x_rows_(x_rows),
+          x_width_(x_width) {
+      host.dtype = dtype;
+      host.width = width;
+      host.rows = rows;
+      host.planes = planes;
+      host.data = bytes.data();
+      host.row_bytes = row_bytes(dtype, width);
+      device = ends_->device->prepare(host);
+      if (x_width % 32 == 0)
+        on_both([&](Ops& ops) { ops.round(rounded.at(ops), rows_of(values, ops, x_rows, x_width)); });
+    }
+    const Weight& weight(const Ops& ops) const { return &ops == ends_->loops.get() ? host : device; }
+    Input input(const Ops& ops) const { return {rows_of(values, ops, x_rows_, x_width_), rounded.at(ops)}; }
+    std::vector<std::byte> bytes;
+    Twin<float> values;
+    TwinRounded rounded;
+    Weight host, device;
+    int x_rows_, x_width_;
+  };
+  static bool allows(int width) { return width % GetParam().block_values == 0; }
+};
+
+TEST_P(GpuProduct, every_width_has_the_bits_of_the_literal_loop) {
+  for (const int width : {32, 64, 96, 256, 512, 544, 768, 1024, 2048, 2304, 4096, 4352, 8192, 8448}) {
+    if (!allows(width)) continue;
+    for (const int tokens : {1, 3, 9, 70}) {
+      if (tokens == 70 && width > 4096) continue;
+      const int rows = tokens == 70 ? 19 : 37;
+      Operands o(GetParam().dtype, rows, width, 1, tokens, width);
+      const Twin<float> out(*ends_, static_cast<std::size_t>(tokens) * rows);
+      on_both([&](Ops& ops) { ops.matmul(rows_of(out, ops, tokens, rows), o.weight(ops), o.input(ops)); });
+      EXPECT_EQ(out.difference(), "") << width << " wide, " << tokens << " tokens";
+    }
+  }
+}
+
+TEST_P(GpuProduct, experts_and_groups_have_the_bits_of_the_literal_loop) {
+  constexpr int kExperts = 5, kUsed = 2, kRows = 33, kWidth = 512;
+  for (const int tokens : {1, 4, 90}) {
+    for (const bool per_slot : {false, true}) {
+      const int slots = tokens * kUsed;
+      Operands o(GetParam().dtype, kRows, kWidth, kExperts, per_slot ? slots : tokens, kWidth);
+      std::vector<std::int32_t> experts(static_cast<std::size_t>(slots));
+      for (int s = 0; s < slots; ++s) experts[static_cast<std::size_t>(s)] = (s * s + s / 3) % (kExperts - 1);
+      const Twin<std::int32_t> chosen(*ends_, experts);
+      const Twin<float> weights(*ends_, static_cast<std::size_t>(slots)),
+          out(*ends_, static_cast<std::size_t>(slots) * kRows);
+      on_both([&](Ops& ops) {
+        ops.matmul_experts(rows_of(out, ops, slots, kRows), o.weight(ops), o.input(ops),
+                           {chosen.at(ops), weights.at(ops), tokens, kUsed}, per_slot);
+      });
+      EXPECT_EQ(out.difference(), "") << tokens << " tokens, an input per slot: " << per_slot;
+    }
+    constexpr int kGroups = 2, kGroupRows = 128;
+    Operands o(GetParam().dtype, kGroups * kGroupRows, kWidth, 1, tokens, kGroups * kWidth);
+    const Twin<float> out(*ends_, static_cast<std::size_t>(tokens) * kGroups * kGroupRows);
+    on_both([&](Ops& ops) {
+      ops.matmul_grouped(rows_of(out, ops, tokens, kGroups * kGroupRows), o.weight(ops), o.input(ops), kGroups);
+    });
+    EXPECT_EQ(out.difference(), "") << tokens << " tokens in groups";
+  }
+}
+
+TEST_P(GpuProduct, embedding_rows_are_widened_exactly) {
+  constexpr int kWidth = 512, kRows = 11;
+  Operands o(GetParam().dtype, kRows, kWidth, 1, 1, 32);
+  const Twin<Token> tokens(*ends_, std::vector<Token>{3, 0, 10, 3});
+  const Twin<float> out(*ends_, std::size_t{4} * kWidth);
+  on_both([&](Ops& ops) { ops.embed(rows_of(out, ops, 4, kWidth), o.weight(ops), tokens.at(ops)); });
+  EXPECT_EQ(out.difference(), "");
+}
+
+std::vector<DTypeInfo> formats() {
+  std::vector<DTypeInfo> all;
+  for (const DTypeInfo& info : all_dtypes())
+    if (info.dtype != DType::i32 && info.dtype != DType::rocmfp3_mix && info.dtype != DType::rocmfp2_mix)
+      all.push_back(info);
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(Every, GpuProduct, ::testing::ValuesIn(formats()),
+                         [](const auto& format) { return std::string(format.param.name); });
+
+TEST_F(GpuOps, mix_formats_decode_by_the_books_of_their_plane) {
+  for (const DType dtype : {DType::rocmfp3_mix, DType::rocmfp2_mix}) {
+    constexpr int kWidth = 256, kRows = 7, kPlanes = 3;
+    std::vector<MixBooks> books(kPlanes);
+    for (int p = 0; p < kPlanes; ++p) {
+      books[static_cast<std::size_t>(p)].books = p != 1;
+      for (int b = 0; b < 16; ++b)
+        books[static_cast<std::size_t>(p)].level[b / 8][b % 8] =
+            random_normal(7, static_cast<std::uint64_t>(16 * p + b));
+    }
+    std::vector<std::byte> bytes(row_bytes(dtype, kWidth) * kRows * kPlanes);
+    for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(random_u64(8, i) & 0x7fu);
+    Weight host;
+    host.dtype = dtype;
+    host.width = kWidth;
+    host.rows = kRows;
+    host.planes = kPlanes;
+    host.data = bytes.data();
+    host.row_bytes = row_bytes(dtype, kWidth);
+    host.books = books.data();
+    const Weight device = ends_->device->prepare(host);
+    const Twin<float> values(*ends_, random_floats(std::size_t{3} * kWidth, 9)), weights(*ends_, 3),
+        out(*ends_, std::size_t{3} * kRows);
+    const Twin<std::int32_t> experts(*ends_, std::vector<std::int32_t>{2, 1, 0});
+    on_both([&](Ops& ops) {
+      Input x;
+      x.values = rows_of(values, ops, 3, kWidth);
+      ops.matmul_experts(rows_of(out, ops, 3, kRows), &ops == ends_->loops.get() ? host : device, x,
+                         {experts.at(ops), weights.at(ops), 3, 1}, false);
+    });
+    EXPECT_EQ(out.difference(), "") << info_of(dtype).name;
+  }
+}
+
+TEST_F(GpuOps, float_rows_may_have_any_width) {
+  for (const int width : {1, 7, 8, 9, 65, 255, 1000, 2047, 2049, 4097, 12289}) {
+    for (const int tokens : {1, 9}) {
+      constexpr int kRows = 5;
+      const std::vector<std::byte> bytes = random_rows(DType::f16, width, kRows, 5);
+      Weight host;
+      host.dtype = DType::f16;
+      host.width = width;
+      host.rows = kRows;
+      host.data = bytes.data();
+      host.row_bytes = row_bytes(DType::f16, width);
+      const Weight device = ends_->device->prepare(host);
+      const Twin<float> values(*ends_, random_floats(static_cast<std::size_t>(tokens) * width, 6)),
+          out(*ends_, static_cast<std::size_t>(tokens) * kRows);
+      on_both([&](Ops& ops) {
+        Input x;
+        x.values = rows_of(values, ops, tokens, width);
+        ops.matmul(rows_of(out, ops, tokens, kRows), &ops == ends_->loops.get() ? host : device, x);
+      });
+      EXPECT_EQ(out.difference(), "") << width << " wide, " << tokens << " tokens";
+    }
+  }
+}
+
+// ---- Rows ----
+
+TEST_F(GpuOps, norms_have_the_order_of_a_float_dot_and_round_as_they_write) {
+  for (const int width : {32, 64, 96, 512, 1024, 2048, 4096, 5024, 16384}) {
+    constexpr int kRows = 3;
+    const Twin<float> x(*ends_, random_floats(static_cast<std::size_t>(kRows) * width, 11)),
+        weight(*ends_, random_floats(static_cast<std::size_t>(width), 12)),
+        out(*ends_, static_cast<std::size_t>(kRows) * width);
+    const TwinRounded rounded(*ends_, kRows, width);
+    on_both([&](Ops& ops) {
+      const Rows rows = rows_of(x, ops, kRows, width);
+      ops.rms_norm_round(rows_of(out, ops, kRows, width), rounded.at(ops), rows, weight.at(ops), 1e-6f);
+      ops.rms_norm(rows, rows, nullptr, 1e-6f);  // in place
+    });
+    EXPECT_EQ(out.difference() + rounded.difference() + x.difference(), "") << width;
+  }
+}
+
+TEST_F(GpuOps, rounding_to_int8_is_the_same_for_values_of_every_kind) {
+  constexpr int kWidth = 32 * 16, kRows = 40;
+  std::vector<float> values = random_floats(std::size_t{kRows} * kWidth, 13);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::size_t kind = i / 32 % 16;
+    if (kind == 1) values[i] *= 0x1p-118f;
+    if (kind == 2) values[i] *= 0x1p-140f;
+    if (kind == 3) values[i] *= 0x1p120f;
+    if (kind == 4) values[i] = static_cast<float>(static_cast<int>(i % 255) - 127) * 0.5f;
+    if (kind == 6) values[i] = 0.0f;
+    if (kind == 7) values[i] = -0.0f;
+    if (kind == 8 && i % 32 == 5) values[i] = f32_of(kInfinity);
+    if (kind == 9 && i % 32 == 31) values[i] = f32_of(kQuietNaN);
+  }
+  const Twin<float> x(*ends_, values);
+  const TwinRounded rounded(*ends_, kRows, kWidth);
+  on_both([&](Ops& ops) { ops.round(rounded.at(ops), rows_of(x, ops, kRows, kWidth)); });
+  EXPECT_EQ(rounded.difference(), "");
+}
+
+TEST_F(GpuOps, rotations_roundings_and_sums_by_position_have_the_bits_of_the_loops) {
+  constexpr int kRows = 5, kHeads = 3, kWidth = 128, kRotary = 64;
+  const Twin<Position> positions(*ends_, std::vector<Position>{0, 1, 4095, 100000, 1048575});
+  const Twin<float> frequencies(*ends_, std::vector<float>(kRotary / 2, 0.37f)),
+      turns(*ends_, std::size_t{kRows} * kRotary), x(*ends_, random_floats(std::size_t{kRows} * kHeads * kWidth, 14)),
+      table(*ends_, random_floats(std::size_t{4} * kHeads * kWidth, 15));
+  on_both([&](Ops& ops) {
+    const Rows rows = rows_of(x, ops, kRows, kHeads * kWidth);
+    ops.rotation_table(rows_of(turns, ops, kRows, kRotary), positions.at(ops), frequencies.at(ops));
+    ops.rotate(rows, kWidth, rows_of(turns, ops, kRows, kRotary), false);
+    ops.add_by_position(rows, rows_of(table, ops, 4, kHeads * kWidth), positions.at(ops));
+    ops.scale(rows, 0.37f);
+    ops.rotate(rows, kWidth, rows_of(turns, ops, kRows, kRotary), true);
+  });
+  EXPECT_EQ(turns.difference() + x.difference(), "");
+  for (const int channels : {384, 100, 64}) {
+    on_both([&](Ops& ops) { ops.round_fp8(rows_of(x, ops, kRows, kHeads * kWidth), channels); });
+    EXPECT_EQ(x.difference(), "") << channels;
+  }
+  for (const int width : {32, 64, 128}) {
+    on_both([&](Ops& ops) { ops.hadamard_fp4(rows_of(x, ops, kRows, kHeads * kWidth), width); });
+    EXPECT_EQ(x.difference(), "") << width;
+  }
+}
+
+TEST_F(GpuOps, fused_ops_have_the_bits_of_the_ops_that_they_are_made_of) {
+  constexpr int kRows = 3, kHeads = 4, kRotary = 64, kExperts = 6;
+  for (const int width : {96, 128, 512}) {
+    const std::size_t floats = std::size_t{kRows * kHeads} * static_cast<std::size_t>(width);
+    const int all = kHeads * width;
+    const Twin<float> x(*ends_, random_floats(floats, 61)), y(*ends_, random_floats(floats, 62)),
+        z(*ends_, random_floats(floats, 63)), turns(*ends_, random_floats(std::size_t{kRows} * kRotary, 64)),
+        weight(*ends_, random_floats(static_cast<std::size_t>(width), 65));
+    const TwinRounded rounded(*ends_, kRows, all);
+    on_both([&](Ops& ops) {
+      const Rows table = rows_of(turns, ops, kRows, kRotary);
+      ops.rotate_round(rows_of(x, ops, kRows, all), rounded.at(ops), width, table, true);
+      ops.norm_rotate(rows_of(y, ops, kRows, all), width, nullptr, 1e-6f, table, 0);
+      ops.norm_rotate(rows_of(y, ops, kRows, all), width, weight.at(ops), 1e-6f, table, width - kRotary);
+      if (width == 128) ops.rotate_hadamard_fp4(rows_of(z, ops, kRows, all), width, table);
+    });
+    EXPECT_EQ(x.difference() + rounded.difference() + y.difference() + z.difference(), "") << width;
+  }
+  for (const int width : {64, 1536, 4096}) {
+    constexpr int kMixes = 24, kUsed = 2;
+    const HyperSpec spec{4, 20, 1e-6f, 1e-6f};
+    const std::size_t n = std::size_t{kRows} * static_cast<std::size_t>(width);
+    const Twin<float> streams(*ends_, random_floats(4 * n, 66)),
+        mixes(*ends_, random_floats(kRows * kMixes, 67, 30.0f)), coefficients(*ends_, std::size_t{kRows} * kMixes),
+        out(*ends_, n), norm(*ends_, random_floats(static_cast<std::size_t>(width), 68)),
+        parts(*ends_, random_floats(kUsed * n, 69)), shared(*ends_, random_floats(n, 70)),
+        scale(*ends_, std::vector<float>{0.5f, 0.3f, 0.9f}), base(*ends_, random_floats(kMixes, 71)),
+        weights(*ends_, std::size_t{kRows} * kUsed), room(*ends_, n);
+    const Twin<std::int32_t> experts(*ends_, std::vector<std::int32_t>{3, 1, 2, 2, 0, kExperts - 1});
+    const TwinRounded rounded(*ends_, kRows, width);
+    on_both([&](Ops& ops) {
+      const Rows s = rows_of(streams, ops, kRows, 4 * width), c = rows_of(coefficients, ops, kRows, kMixes);
+      const Rounded r = rounded.at(ops);
+      ops.hyper_begin(c, rows_of(out, ops, kRows, width), &r, rows_of(mixes, ops, kRows, kMixes), s, scale.at(ops),
+                      base.at(ops), spec, norm.at(ops), 1e-6f);
+      ops.combine_expand(s, rows_of(room, ops, kRows, width), rows_of(parts, ops, kRows * kUsed, width),
+                         {experts.at(ops), weights.at(ops), kRows, kUsed}, rows_of(shared, ops, kRows, width), c);
+    });
+    EXPECT_EQ(coefficients.difference() + out.difference() + rounded.difference() + streams.difference(), "") << width;
+  }
+}
+
+TEST_F(GpuOps, several_products_of_one_input_are_each_what_it_is_alone) {
+  constexpr int kWidth = 512;
+  const DType dtypes[] = {DType::q8_0, DType::f16, DType::q8_0, DType::q2_k, DType::f16};
+  for (const int tokens : {1, 3, 20}) {
+    const Twin<float> values(*ends_, random_floats(static_cast<std::size_t>(tokens) * kWidth, 81));
+    const TwinRounded rounded(*ends_, tokens, kWidth);
+    std::vector<std::vector<std::byte>> bytes;
+    std::vector<Weight> host, device;
+    std::vector<std::unique_ptr<Twin<float>>> outs;
+    for (const DType dtype : dtypes) {
+      Weight w;
+      w.dtype = dtype;
+      w.width = kWidth;
+      w.rows = 30 + static_cast<int>(host.size()) * 11;
+      bytes.push_back(random_rows(dtype, kWidth, w.rows, host.size()));
+      w.data = bytes.back().data();
+      w.row_bytes = row_bytes(dtype, kWidth);
+      host.push_back(w);
+      device.push_back(ends_->device->prepare(w));
+      outs.push_back(std::make_unique<Twin<float>>(*ends_, static_cast<std::size_t>(tokens) * w.rows));
+    }
+    on_both([&](Ops& ops) {
+      const Input x = {rows_of(values, ops, tokens, kWidth), rounded.at(ops)};
+      ops.round(x.rounded, x.values);
+      std::vector<Ops::Part> parts;
+      for (std::size_t i = 0; i < host.size(); ++i)
+        parts.push_back(
+            {rows_of(*outs[i], ops, tokens, host[i].rows), &ops == ends_->loops.get() ? &host[i] : &device[i]});
+      ops.matmul_many(parts, x);
+    });
+    for (std::size_t i = 0; i < outs.size(); ++i)
+      EXPECT_EQ(outs[i]->difference(), "") << i << ", " << tokens << " tokens";
+  }
+}
+
+TEST_F(GpuOps, streams_are_mixed_by_the_same_coefficients) {
+  for (const int width : {64, 4096}) {
+    constexpr int kRows = 3, kStreams = 4, kMixes = 24;
+    const HyperSpec spec{kStreams, 20, 1e-6f, 1e-6f};
+    const Twin<float> x(*ends_, random_floats(std::size_t{kRows} * static_cast<std::size_t>(width), 16)),
+        mixes(*ends_, random_floats(std::size_t{kRows} * kMixes, 17, 30.0f)),
+        streams(*ends_, std::size_t{kRows * kStreams} * static_cast<std::size_t>(width)),
+        coefficients(*ends_, std::size_t{kRows} * kMixes), head(*ends_, std::size_t{kRows} * kStreams),
+        out(*ends_, std::size_t{kRows} * static_cast<std::size_t>(width)),
+        scale(*ends_, std::vector<float>{0.5f, 0.3f, 0.9f}), base(*ends_, random_floats(kMixes, 18));
+    on_both([&](Ops& ops) {
+      const Rows s = rows_of(streams, ops, kRows, kStreams * width), c = rows_of(coefficients, ops, kRows, kMixes);
+      ops.hyper_spread(s, rows_of(x, ops, kRows, width));
+      for (int turn = 0; turn < 2; ++turn) {
+        ops.hyper_coefficients(c, rows_of(mixes, ops, kRows, kMixes), s, scale.at(ops), base.at(ops), spec);
+        ops.hyper_collapse(rows_of(out, ops, kRows, width), s, c);
+        ops.hyper_expand(s, rows_of(out, ops, kRows, width), c);
+      }
+      ops.hyper_head_coefficients(rows_of(head, ops, kRows, kStreams), rows_of(mixes, ops, kRows, kStreams), s,
+                                  scale.at(ops), base.at(ops), spec);
+    });
+    EXPECT_EQ(coefficients.difference() + streams.difference() + out.difference() + head.difference(), "") << width;
+  }
+}
+
+TEST_F(GpuOps, experts_are_chosen_weighted_and_added_as_by_the_loops) {
+  constexpr int kRows = 9, kExperts = 256, kUsed = 6, kWidth = 288;
+  std::vector<float> logits = random_floats(std::size_t{kRows} * kExperts, 19, 2.0f);
+  for (std::size_t i = 0; i < kExperts; ++i) logits[kExperts + i] = static_cast<float>(i % 3);  // ties
+  for (std::size_t i = 0; i < kExperts; ++i) logits[2 * kExperts + i] = -90.0f;                 // scores that vanish
+  std::vector<std::int32_t> named(std::size_t{4} * kUsed);
+  std::iota(named.rbegin(), named.rend(), 3);
+  const Twin<float> x(*ends_, logits), bias(*ends_, random_floats(kExperts, 20)),
+      weights(*ends_, std::size_t{kRows} * kUsed),
+      parts(*ends_, random_floats(std::size_t{kRows} * kUsed * kWidth, 21)),
+      up(*ends_, random_floats(std::size_t{kRows} * kUsed * kWidth, 22, 8.0f)),
+      shared(*ends_, random_floats(std::size_t{kRows} * kWidth, 23)), sum(*ends_, std::size_t{kRows} * kWidth),
+      gated(*ends_, std::size_t{kRows} * kUsed * kWidth);
+  const TwinRounded rounded(*ends_, kRows * kUsed, kWidth);
+  const Twin<std::int32_t> experts(*ends_, std::size_t{kRows} * kUsed), table(*ends_, named),
+      picked(*ends_, std::vector<std::int32_t>{2, 0});
+  const Twin<Token> tokens(*ends_, std::vector<Token>{0, 1, 2, 3, 3, 2, 1, 0, 1});
+  const Twin<float> gathered(*ends_, std::size_t{2} * kWidth);
+  for (const int kind : {0, 1, 2}) {
+    on_both([&](Ops& ops) {
+      const Route route = {experts.at(ops), weights.at(ops), kRows, kUsed};
+      ops.route_experts(route, rows_of(x, ops, kRows, kExperts), kind == 1 ? bias.at(ops) : nullptr,
+                        kind == 2 ? table.at(ops) : nullptr, tokens.at(ops), 1.5f);
+      const Rows slots = rows_of(parts, ops, kRows * kUsed, kWidth), out = rows_of(gated, ops, kRows * kUsed, kWidth);
+      ops.swiglu_round(out, rounded.at(ops), slots, rows_of(up, ops, kRows * kUsed, kWidth), weights.at(ops), 10.0f);
+      ops.combine_experts(rows_of(sum, ops, kRows, kWidth), out, route, rows_of(shared, ops, kRows, kWidth));
+      ops.swiglu(out, slots, rows_of(up, ops, kRows * kUsed, kWidth), nullptr, 1.0f);
+      ops.gather(rows_of(gathered, ops, 2, kWidth), rows_of(sum, ops, kRows, kWidth), picked.at(ops));
+    });
+    EXPECT_EQ(experts.difference() + weights.difference() + rounded.difference() + sum.difference() +
+                  gated.difference() + gathered.difference(),
+              "")
+        << kind;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
