@@ -45,7 +45,9 @@ TEST(DemoModel, GivesTheAnswersOfTheReadme) {
   for (const auto& [prompt, answer] : rows) {
     ChatRequest chat;
     chat.thinking = false;
-    chat.messages.push_back({.role = Role::user, .content = prompt});
+    Message& message = chat.messages.emplace_back();
+    message.role = Role::user;
+    message.content = prompt;
     GenerateRequest request;
     request.prompt = tokenizer.encode(render_chat(chat));
     request.stop_tokens = stop_tokens_of(tokenizer);
