@@ -9,17 +9,17 @@
 namespace lockstep {
 namespace {
 
-std::size_t common_length(std::span<const Token> a, std::span<const Token> b) {
-  const std::size_t n = std::min(a.size(), b.size());
-  return static_cast<std::size_t>(
-      std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(n), b.begin()).first - a.begin());
-}
-
 bool begins(std::span<const Token> beginning, std::span<const Token> whole) {
   return beginning.size() <= whole.size() && common_length(beginning, whole) == beginning.size();
 }
 
 }  // namespace
+
+std::size_t common_length(std::span<const Token> a, std::span<const Token> b) {
+  const std::size_t n = std::min(a.size(), b.size());
+  return static_cast<std::size_t>(
+      std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(n), b.begin()).first - a.begin());
+}
 
 std::string_view name_of(Miss miss) {
   switch (miss) {

@@ -28,6 +28,9 @@ enum class Miss {
 };
 std::string_view name_of(Miss miss);
 
+/// How many tokens two sequences begin with alike.
+std::size_t common_length(std::span<const Token> a, std::span<const Token> b);
+
 class PrefixCache {
  public:
   using Tokens = std::shared_ptr<const std::vector<Token>>;

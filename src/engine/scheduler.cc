@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "engine/state_fingerprint.h"
 #include "numerics/functions.h"
 
 namespace lockstep {
@@ -81,6 +82,14 @@ Scheduler::Scheduler(Engine& engine, const SchedulerOptions& options)
                                                std::to_string(engine.forward().max_rows()));
   if (options_.context <= 0) options_.context = engine.config().context_length;
   status_.slots.resize(static_cast<std::size_t>(options_.slots));
+  if (!options_.cache_dir.empty()) {
+    DiskCacheOptions disk;
+    disk.directory = options_.cache_dir;
+    disk.budget_bytes = options_.cache_disk_bytes;
+    disk.fingerprint = state_fingerprint(engine, options_.cache_dir, options_.note);
+    disk.note = options_.note;
+    disk_ = std::make_unique<DiskCache>(std::move(disk));
+  }
   thread_ = std::thread([this] { run(); });
 }
 
@@ -189,8 +198,7 @@ bool Scheduler::admit() {
         if (options_.session_bytes > 0 && in_use + bytes_of(job) > options_.session_bytes) continue;
         if (best < queue_.size() && queue_[best].job.priority >= job.priority) continue;
         // What another job is about to compute is waited for, not computed twice.
-        const std::size_t reusable =
-            job.use_cache && !job.score_prompt ? cache_.reusable(job.prompt) : job.prompt.size();
+        const std::size_t reusable = job.use_cache && !job.score_prompt ? reusable_of(job.prompt) : job.prompt.size();
         const bool is_coming = std::any_of(active_.begin(), active_.end(), [&](const std::unique_ptr<Active>& active) {
           if (!active->is_prefilling() || options_.cache_bytes == 0) return false;
           const auto& tokens = *active->tokens;
@@ -231,7 +239,7 @@ void Scheduler::start(Waiting waiting) {
   try {
     PrefixCache::Found found;
     found.miss = Miss::disabled;
-    if (waiting.job.use_cache && !waiting.job.score_prompt) found = cache_.find(waiting.job.prompt);
+    if (waiting.job.use_cache && !waiting.job.score_prompt) found = find(waiting.job.prompt, refused.stats.restored);
     const SamplerParams sampling = waiting.job.sampling;
     auto tokens = std::make_shared<std::vector<Token>>(waiting.job.prompt);
     SequenceCache cache = found.cache ? std::move(*found.cache) : engine_.new_sequence();
@@ -271,6 +279,41 @@ void Scheduler::start(Waiting waiting) {
   active.stats.prefill_seconds = now() - active.started;
   active.started = now();
   next_token(active);
+}
+
+/// What the states in memory and on disk save of a prompt. A state of the disk goes into the memory's cache as well, so
+/// that it is restored once.
+PrefixCache::Found Scheduler::find(std::span<const Token> prompt, std::int64_t& restored) {
+  PrefixCache::Found found = cache_.find(prompt);
+  if (disk_ == nullptr) return found;
+  const DiskCache::Match match = disk_->match(prompt);
+  found.common = std::max(found.common, match.common);
+  // A state costs its reading; a few tokens are sooner run.
+  const bool is_worth_it = match.reused > found.reused + kLeastChunk || (found.reused == 0 && match.reused > 0);
+  if (!is_worth_it) return found;
+  std::optional<DiskCache::Restored> state =
+      disk_->restore(prompt, found.reused, [&] { return engine_.new_sequence(); });
+  if (!state) return found;
+  cache_.put(std::make_shared<const std::vector<Token>>(prompt.begin(),
+                                                        prompt.begin() + static_cast<std::ptrdiff_t>(state->reused)),
+             state->reused, state->cache.fork(), state->logits, locked_waiting_prompts());
+  restored = static_cast<std::int64_t>(state->reused);
+  found.reused = state->reused;
+  found.cache = std::move(state->cache);
+  found.logits = std::move(state->logits);
+  if (found.common <= found.reused + 1 && found.reused + 1 >= prompt.size()) {
+    found.miss = Miss::none;
+  } else if (found.common <= found.reused) {
+    found.miss = Miss::differs;
+  } else if (found.miss != Miss::evicted) {
+    found.miss = Miss::no_snapshot;
+  }
+  return found;
+}
+
+std::size_t Scheduler::reusable_of(std::span<const Token> prompt) const {
+  const std::size_t in_memory = cache_.reusable(prompt);
+  return disk_ == nullptr ? in_memory : std::max(in_memory, disk_->match(prompt).reused);
 }
 
 /// Rows of prefill that a step may take beside `decoders` single tokens.
@@ -313,7 +356,7 @@ void Scheduler::plan_step(std::vector<BatchItem>& items, std::vector<Active*>& o
       if (place > active->done && place < end) end = place;
     };
     if (const auto next = active->forks.upper_bound(active->done); next != active->forks.end()) cut(*next);
-    if (options_.snapshot_every > 0 && options_.cache_bytes > 0) {
+    if (options_.snapshot_every > 0 && keeps_states()) {
       const auto every = static_cast<std::size_t>(options_.snapshot_every);
       cut((active->done / every + 1) * every);
     }
@@ -474,9 +517,13 @@ void Scheduler::next_token(Active& active) {
 
 /// Keeps the state as it is now.
 void Scheduler::snapshot(Active& active, bool with_logits) {
-  if (options_.cache_bytes == 0) return;
+  if (keeps_states()) keep(active, active.cache.fork(), with_logits ? row_ : std::vector<float>());
+}
+
+void Scheduler::keep(const Active& active, SequenceCache cache, std::vector<float> logits) {
   const std::vector<std::span<const Token>> waiting = locked_waiting_prompts();
-  cache_.put(active.tokens, active.done, active.cache.fork(), with_logits ? row_ : std::vector<float>(), waiting);
+  if (disk_ != nullptr) disk_->put(std::span<const Token>(*active.tokens).first(active.done), cache, logits, waiting);
+  cache_.put(active.tokens, active.done, std::move(cache), std::move(logits), waiting);
 }
 
 void Scheduler::end(Active& active, JobResult::End how, const std::string& error) {
@@ -487,9 +534,9 @@ void Scheduler::end(Active& active, JobResult::End how, const std::string& error
   // What was computed is kept: the client may come back with the same prompt, or go on from the answer. A failed step
   // has changed nothing, so the state before it is as good as any.
   std::string message = error;
-  if (active.done > 0 && options_.cache_bytes > 0) {
+  if (active.done > 0 && keeps_states()) {
     try {
-      cache_.put(active.tokens, active.done, std::move(active.cache), {}, locked_waiting_prompts());
+      keep(active, std::move(active.cache), {});
     } catch (const std::exception& failure) {
       message = message.empty() ? message : message + "; " + failure.what();  // the answer itself is whole
     }
@@ -529,8 +576,10 @@ std::vector<std::span<const Token>> Scheduler::locked_waiting_prompts() const {
 
 void Scheduler::publish() {
   const PrefixCache::Stats cache = cache_.stats();
+  const DiskCache::Stats disk = disk_ == nullptr ? DiskCache::Stats() : disk_->stats();
   const std::lock_guard lock(mutex_);
   status_.cache = cache;
+  status_.disk = disk;
   for (std::size_t i = 0; i < status_.slots.size(); ++i) {
     SchedulerStatus::Slot& slot = status_.slots[i];
     slot = {};

@@ -10,6 +10,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -19,6 +20,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/disk_cache.h"
 #include "engine/engine.h"
 #include "engine/generate.h"
 #include "engine/prefix_cache.h"
@@ -46,6 +48,7 @@ struct JobStats {
   std::int64_t shared = 0;     // tokens of the prompt that some earlier one began with, reused or not
   Miss miss = Miss::none;
   double queue_seconds = 0, prefill_seconds = 0, decode_seconds = 0;
+  std::int64_t restored = 0;  // of the reused tokens, those that came from the disk
 };
 
 struct JobResult {
@@ -92,14 +95,17 @@ struct Job {
 };
 
 struct SchedulerOptions {
-  int slots = 4;                       // jobs that run at once
-  std::size_t queue = 64;              // jobs that wait, at most
-  std::int64_t context = 0;            // a job's tokens at most; 0 = the model's
-  std::size_t cache_bytes = 0;         // of the prefix cache
-  std::size_t session_bytes = 0;       // for the contexts of running jobs together; 0 = no bound
-  std::int64_t snapshot_every = 4096;  // tokens of a prompt between states kept for later
-  double prefill_share = 0.5;          // of a step's time, while others decode
-  double step_seconds = 1;             // a prefill step while nobody decodes: what a new job may have to wait
+  int slots = 4;                                 // jobs that run at once
+  std::size_t queue = 64;                        // jobs that wait, at most
+  std::int64_t context = 0;                      // a job's tokens at most; 0 = the model's
+  std::size_t cache_bytes = 0;                   // of the prefix cache
+  std::size_t session_bytes = 0;                 // for the contexts of running jobs together; 0 = no bound
+  std::int64_t snapshot_every = 4096;            // tokens of a prompt between states kept for later
+  double prefill_share = 0.5;                    // of a step's time, while others decode
+  double step_seconds = 1;                       // a prefill step while nobody decodes: what a new job may have to wait
+  std::filesystem::path cache_dir;               // where states outlive the process; empty: nowhere
+  std::uint64_t cache_disk_bytes = 0;            // of the files there, at most
+  std::function<void(const std::string&)> note;  // told what goes wrong with those, from any thread
 };
 
 /// What the scheduler is doing, for status pages and metrics.
@@ -115,6 +121,7 @@ struct SchedulerStatus {
   std::vector<Slot> slots;
   std::size_t queued = 0;
   PrefixCache::Stats cache;
+  DiskCache::Stats disk;
   std::uint64_t steps = 0, rows = 0;
   std::uint64_t jobs_done = 0, jobs_failed = 0, jobs_cancelled = 0;
   std::uint64_t prompt_tokens = 0, reused_tokens = 0, generated_tokens = 0;
@@ -126,6 +133,8 @@ struct SchedulerStatus {
 class Scheduler {
  public:
   /// Borrows the engine, which nothing else may use meanwhile but its tokenizer, config and file. Starts the thread.
+  /// With a cache directory, throws what DiskCache and state_fingerprint throw. The destructor writes what is still to
+  /// be kept there.
   Scheduler(Engine& engine, const SchedulerOptions& options);
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
@@ -162,6 +171,10 @@ class Scheduler {
   void fetch(int wanted_row);
   void after_step(Active& active, int rows, int first_wanted, int wanted);
   void next_token(Active& active);
+  PrefixCache::Found find(std::span<const Token> prompt, std::int64_t& restored);
+  std::size_t reusable_of(std::span<const Token> prompt) const;
+  bool keeps_states() const { return options_.cache_bytes > 0 || disk_ != nullptr; }
+  void keep(const Active& active, SequenceCache cache, std::vector<float> logits);
   void snapshot(Active& active, bool with_logits);
   void end(Active& active, JobResult::End how, const std::string& error = {});
   void count_finished();
@@ -185,6 +198,7 @@ class Scheduler {
 
   // The thread's own.
   PrefixCache cache_;
+  std::unique_ptr<DiskCache> disk_;  // none without a directory
   std::vector<std::unique_ptr<Active>> active_;
   Buffer logits_;  // some rows of the last step, in the back end's memory: wanted rows [fetched_from_, fetched_to_)
   int fetched_from_ = 0, fetched_to_ = 0;

@@ -1,10 +1,20 @@
 #include "model/cache.h"
 
 #include <algorithm>
+#include <string>
 
 #include "base/error.h"
 
 namespace lockstep {
+namespace {
+
+void check_saved(const char* what, std::size_t bytes, std::size_t expected) {
+  if (bytes == expected) return;
+  throw Error(Error::Kind::bad_file, std::string("saved ") + what + ": " + std::to_string(bytes) + " bytes, expected " +
+                                         std::to_string(expected));
+}
+
+}  // namespace
 
 RowLayout row_layout(const Config& config, Mode mode) {
   return {mode, config.head_width, config.rotary, config.index_width};
@@ -49,8 +59,8 @@ void SequenceCache::rewind(Position length) {
   length_ = length;
 }
 
-Position SequenceCache::pending_from(int ratio) const {
-  const Position window = length_ / ratio * ratio;
+Position SequenceCache::pending_from(int ratio, Position length) {
+  const Position window = length / ratio * ratio;
   return ratio == 4 ? std::max<Position>(0, window - 4) : window;
 }
 
@@ -143,7 +153,7 @@ std::vector<std::byte> SequenceCache::contents() const {
       append(layer.window.bytes() + static_cast<std::size_t>(p % window_slots()) * layout_.row_bytes(),
              layout_.row_bytes());
     if (layer.ratio == 0) continue;
-    for (Position p = pending_from(layer.ratio); p < length_; ++p) {
+    for (Position p = pending_from(layer.ratio, length_); p < length_; ++p) {
       const std::size_t slot = static_cast<std::size_t>(p % pending_slots(layer.ratio));
       const std::size_t entry = pending_floats(layer.ratio) * sizeof(float);
       append(layer.pending.bytes() + slot * entry, entry);
@@ -159,6 +169,111 @@ std::vector<std::byte> SequenceCache::contents() const {
     }
   }
   return out;
+}
+
+std::size_t SequenceCache::rows_bytes(const Config& config, Mode mode, Position from, Position to) {
+  const RowLayout layout = row_layout(config, mode);
+  std::size_t bytes = 0;
+  for (const LayerConfig& layer : config.layers) {
+    if (layer.ratio == 0) continue;
+    const auto rows = static_cast<std::size_t>(to / layer.ratio - from / layer.ratio);
+    bytes += rows * (layout.row_bytes() + (layer.ratio == 4 ? layout.key_bytes() : 0));
+  }
+  return bytes;
+}
+
+std::size_t SequenceCache::rings_bytes(const Config& config, Mode mode, Position floor, Position length) {
+  const RowLayout layout = row_layout(config, mode);
+  std::size_t bytes = 0;
+  for (const LayerConfig& layer : config.layers) {
+    bytes += layout.row_bytes() * static_cast<std::size_t>(length - std::max<Position>(0, floor - config.window + 1));
+    if (layer.ratio == 0) continue;
+    const auto entries = static_cast<std::size_t>(length - pending_from(layer.ratio, floor));
+    bytes += entries * sizeof(float) * static_cast<std::size_t>(layer.ratio == 4 ? 4 : 2) * layout.width;
+    if (layer.ratio == 4) bytes += entries * sizeof(float) * 4 * layout.key_width;
+  }
+  return bytes;
+}
+
+void SequenceCache::visit_rows(Position from, Position to, const Visit& visit) const {
+  const auto pages = [&](const std::vector<std::byte*>& data, Position first, Position last, std::size_t row_bytes) {
+    for (Position row = first; row < last;) {
+      const Position end = std::min(last, (row / kPageRows + 1) * kPageRows);
+      visit(data[static_cast<std::size_t>(row / kPageRows)] + static_cast<std::size_t>(row % kPageRows) * row_bytes,
+            static_cast<std::size_t>(end - row) * row_bytes);
+      row = end;
+    }
+  };
+  for (const Layer& layer : layers_) {
+    if (layer.ratio == 0) continue;
+    pages(layer.page_data, from / layer.ratio, to / layer.ratio, layout_.row_bytes());
+    if (layer.ratio == 4) pages(layer.key_page_data, from / layer.ratio, to / layer.ratio, layout_.key_bytes());
+  }
+}
+
+void SequenceCache::visit_rings(Position floor, Position length, const Visit& visit) const {
+  const auto ring = [&](std::byte* data, int slots, std::size_t entry, Position first) {
+    LOCKSTEP_CHECK(length - first <= slots);
+    for (Position p = first; p < length;) {
+      const Position slot = p % slots, count = std::min(length - p, slots - slot);
+      visit(data + static_cast<std::size_t>(slot) * entry, static_cast<std::size_t>(count) * entry);
+      p += count;
+    }
+  };
+  for (const Layer& layer : layers_) {
+    ring(layer.window.bytes(), window_slots(), layout_.row_bytes(), std::max<Position>(0, floor - config_->window + 1));
+    if (layer.ratio == 0) continue;
+    const Position first = pending_from(layer.ratio, floor);
+    ring(layer.pending.bytes(), pending_slots(layer.ratio), pending_floats(layer.ratio) * sizeof(float), first);
+    if (layer.ratio == 4)
+      ring(layer.key_pending.bytes(), pending_slots(4), key_pending_floats() * sizeof(float), first);
+  }
+}
+
+std::vector<std::byte> SequenceCache::save_rows(Position from, Position to) const {
+  LOCKSTEP_CHECK(0 <= from && from <= to && to <= length_);
+  std::vector<std::byte> out(rows_bytes(*config_, layout_.mode, from, to));
+  std::size_t at = 0;
+  visit_rows(from, to, [&](std::byte* data, std::size_t bytes) {
+    ops_->download(out.data() + at, data, bytes);
+    at += bytes;
+  });
+  LOCKSTEP_CHECK(at == out.size());
+  return out;
+}
+
+std::vector<std::byte> SequenceCache::save_rings() const {
+  std::vector<std::byte> out(rings_bytes(*config_, layout_.mode, floor_, length_));
+  std::size_t at = 0;
+  visit_rings(floor_, length_, [&](std::byte* data, std::size_t bytes) {
+    ops_->download(out.data() + at, data, bytes);
+    at += bytes;
+  });
+  LOCKSTEP_CHECK(at == out.size());
+  return out;
+}
+
+void SequenceCache::restore_rows(Position to, std::span<const std::byte> rows) {
+  LOCKSTEP_CHECK(to >= length_ && floor_ == length_);
+  check_saved("rows", rows.size(), rows_bytes(*config_, layout_.mode, length_, to));
+  reserve(static_cast<int>(to - length_));
+  std::size_t at = 0;
+  visit_rows(length_, to, [&](std::byte* data, std::size_t bytes) {
+    ops_->upload(data, rows.data() + at, bytes);
+    at += bytes;
+  });
+  length_ = floor_ = to;
+}
+
+void SequenceCache::restore_rings(Position floor, std::span<const std::byte> rings) {
+  LOCKSTEP_CHECK(std::max<Position>(0, length_ - kSlack) <= floor && floor <= length_ && floor_ == length_);
+  check_saved("rings", rings.size(), rings_bytes(*config_, layout_.mode, floor, length_));
+  std::size_t at = 0;
+  visit_rings(floor, length_, [&](std::byte* data, std::size_t bytes) {
+    ops_->upload(data, rings.data() + at, bytes);
+    at += bytes;
+  });
+  floor_ = floor;
 }
 
 std::size_t SequenceCache::plan_bytes(const Config& config, Mode mode, std::int64_t length) {

@@ -11,6 +11,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "model/config.h"
@@ -76,6 +77,26 @@ class SequenceCache {
   /// What memory_bytes() will be at `length` tokens.
   static std::size_t plan_bytes(const Config& config, Mode mode, std::int64_t length);
 
+  // To keep states outside of the back end's memory, exactly: a restored one has the same contents(), rewinds as far
+  // and goes on alike. A state is its compressed rows, which depend on the tokens alone and can be kept in pieces, and
+  // its rings. Bytes saved in one mode of one model mean nothing to another.
+
+  /// Bytes of the compressed rows and keys that tokens [from, to) complete.
+  static std::size_t rows_bytes(const Config& config, Mode mode, Position from, Position to);
+  /// Those rows: layer by layer, a layer's rows before its keys. 0 <= from <= to <= length().
+  std::vector<std::byte> save_rows(Position from, Position to) const;
+  /// Bytes of the rings of a state of `length` tokens that rewinds to `floor`.
+  static std::size_t rings_bytes(const Config& config, Mode mode, Position floor, Position length);
+  /// What the rings hold of the tokens that length() and any rewind may need, oldest first: layer by layer the raw
+  /// rows, the compressor inputs, the indexer's.
+  std::vector<std::byte> save_rings() const;
+  /// Appends the rows of tokens [length(), to) to a sequence that has nothing but restored rows. Until restore_rings()
+  /// it is good for nothing else. Throws Error::no_memory, and Error::bad_file if these are not the bytes of so many.
+  void restore_rows(Position to, std::span<const std::byte> rows);
+  /// Makes the state whole, which then rewinds to `floor`; length() - kSlack <= floor <= length(). Throws
+  /// Error::bad_file if these are not the bytes of such rings.
+  void restore_rings(Position floor, std::span<const std::byte> rings);
+
   // For forward only.
 
   /// Makes pages for `count` more tokens, cloning shared ones that would be written. Throws Error::no_memory, with
@@ -109,7 +130,12 @@ class SequenceCache {
   void publish(Buffer& table, const std::vector<std::byte*>& data, std::size_t pages);
   void reserve_pages(std::vector<std::shared_ptr<Buffer>>& pages, std::vector<std::byte*>& data, Buffer& table,
                      std::int64_t first_row, std::int64_t last_row, std::size_t row_bytes);
-  Position pending_from(int ratio) const;
+  /// The first compressor input that a state of `length` tokens needs.
+  static Position pending_from(int ratio, Position length);
+  /// Visits the places of what save_rows() and save_rings() save, in their order.
+  using Visit = std::function<void(std::byte* data, std::size_t bytes)>;
+  void visit_rows(Position from, Position to, const Visit& visit) const;
+  void visit_rings(Position floor, Position length, const Visit& visit) const;
   /// Floats of one ring entry: values and gates, of both halves where windows overlap.
   std::size_t pending_floats(int ratio) const { return static_cast<std::size_t>(ratio == 4 ? 4 : 2) * layout_.width; }
   std::size_t key_pending_floats() const { return 4 * static_cast<std::size_t>(layout_.key_width); }

@@ -1,0 +1,145 @@
+// States of sequences that outlive the process, in a directory: docs/cache.md.
+//
+// It is the disk's part of the prefix cache. What it keeps are memoised values, so whatever it returns changes no byte
+// of an answer, and whatever goes wrong with it (a full disk, a damaged file, another process beside it) costs time and
+// nothing else: it is told to `note`, once, and the answer is computed. A state is compared token by token with what is
+// asked for, and checksums cover every byte; a hash alone is never believed.
+//
+// One thread asks and puts, the one that owns the back end; a thread of the cache's own writes and makes room.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/disk_files.h"
+#include "engine/disk_format.h"
+#include "model/cache.h"
+
+namespace lockstep {
+
+struct DiskCacheOptions {
+  std::filesystem::path directory;
+  std::uint64_t budget_bytes = 0;
+  std::uint64_t fingerprint = 0;                     // of all that a state depends on besides its tokens
+  int segment_tokens = 2048;                         // a multiple of 128, so that no compressed row is cut
+  std::size_t queue_bytes = std::size_t{512} << 20;  // copied out of the back end and not yet written, at most
+  std::function<void(const std::string&)> note;      // what a person should know; called from either thread
+};
+
+class DiskCache {
+ public:
+  /// Opens a directory, which is made if there is none, and lists what it keeps. Throws Error::bad_argument for options
+  /// that cannot be, Error::io for a directory that cannot be made or listed. One that cannot be written is read.
+  explicit DiskCache(DiskCacheOptions options);
+  /// Writes what is queued.
+  ~DiskCache();
+  DiskCache(const DiskCache&) = delete;
+  DiskCache& operator=(const DiskCache&) = delete;
+
+  struct Match {
+    std::size_t reused = 0;  // tokens of the prompt that restore() would give
+    std::size_t common = 0;  // that the prompt shares with some state, as far as the directory's index tells
+  };
+  /// As PrefixCache: all tokens but the last at most, unless the logits of the whole are kept.
+  Match match(std::span<const Token> prompt) const;
+
+  struct Restored {
+    SequenceCache cache;
+    std::size_t reused = 0;
+    std::vector<float> logits;  // after the last token of the prompt, if all of it was reused
+  };
+  /// The longest state that begins `prompt` and has more than `more_than` tokens of it, built on what `make_empty`
+  /// returns. Files that turn out to be bad are dropped, and the next longest is taken. Throws Error::no_memory.
+  std::optional<Restored> restore(std::span<const Token> prompt, std::size_t more_than,
+                                  const std::function<SequenceCache()>& make_empty);
+
+  /// Copies out of the back end what is not kept yet of a state after `tokens`, and has it written. Does nothing if the
+  /// queue is full or nothing can be written. What begins a `waiting` prompt is not removed to make room. Returns
+  /// whether the state is, or will be, kept.
+  bool put(std::span<const Token> tokens, const SequenceCache& cache, std::span<const float> logits,
+           std::span<const std::span<const Token>> waiting = {});
+
+  /// Waits until what was put is written or given up.
+  void flush();
+
+  struct Stats {
+    std::size_t states = 0, segments = 0;  // of this model and mode
+    std::uint64_t bytes = 0;               // of all files in the directory, as last seen
+    std::uint64_t hits = 0, tokens_restored = 0, bytes_restored = 0;
+    double restore_seconds = 0;
+    std::uint64_t bytes_written = 0, skipped = 0, failed = 0, damaged = 0, evicted = 0;
+    bool is_read_only = false;
+  };
+  Stats stats() const;
+
+ private:
+  struct Tail {
+    StateName name;
+    Position first = 0, floor = 0, end = 0;
+    bool has_logits = false;
+    std::vector<Token> tokens;  // [first, end)
+  };
+  struct Piece {
+    StateHeader header;
+    std::vector<Token> tokens;
+    std::vector<std::byte> rows, rings;
+    std::vector<float> logits;
+  };
+  struct Entry {
+    std::vector<Piece> pieces;  // segments in order, the tail last
+    std::size_t bytes = 0;
+    std::vector<StateName> keep;  // what begins waiting prompts
+  };
+  struct Best {
+    const Tail* tail = nullptr;
+    Match match;
+  };
+
+  StateName name_of(StateKind kind, std::uint64_t key, std::uint64_t parent) const;
+  std::vector<std::uint64_t> segment_keys(std::span<const Token> tokens, std::size_t count) const;
+  Best best(std::span<const Token> prompt) const;
+  bool load(const Tail& tail, std::span<const Token> prompt, SequenceCache& cache, std::vector<float>& logits);
+  StateParts read_file(const StateReader& reader, const StateName& name, std::span<const Token> expected,
+                       StateHeader& header);
+  Tail read_tail(const StateFile& file) const;
+  void insert(Tail tail);
+  void remove_name(const StateName& name);
+  void drop(const StateName& name, const std::string& reason);
+  std::vector<StateFile> take_stock();
+  void write_entry(Entry& entry);
+  void make_room(std::span<const StateName> keep);
+  void run();
+  void tell(const std::string& message) const;
+
+  DiskCacheOptions options_;
+  std::unique_ptr<std::byte[]> buffer_;  // of restore()
+  std::size_t buffer_bytes_ = 0;
+
+  mutable std::mutex mutex_;  // guards all below
+  std::condition_variable changed_, idle_;
+  std::unordered_map<std::uint64_t, std::uint64_t> segments_;  // key to parent
+  std::unordered_multimap<std::uint64_t, Tail> tails_;         // by parent
+  std::set<std::uint64_t> queued_segments_, queued_tails_;     // keys
+  std::optional<StateName> reading_;                           // the tail that restore() reads
+  std::deque<Entry> queue_;
+  std::size_t queue_bytes_ = 0;
+  bool is_writing_ = false, is_stopping_ = false;
+  std::set<std::string> dropped_;  // files that were bad and may still be there
+  bool is_failing_ = false;        // the last attempt to write failed
+  double paused_until_ = 0;        // seconds of the steady clock; after a failure
+  Stats stats_;
+  std::thread thread_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,393 @@
+// The disk cache when things go wrong: damaged, foreign and missing files, no room, no permission, several processes,
+// and being killed. Never a wrong state, never a crash, and a message that says what happened.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <functional>
+#include <thread>
+
+#include "disk_cache_support.h"
+#include "engine/disk_cache.h"
+
+namespace lockstep {
+namespace {
+
+using test::disk_options;
+using test::files_in;
+using test::Notes;
+using test::read_bytes;
+using test::some_tokens;
+using test::TempDirectory;
+using test::TinyModel;
+using test::write_bytes;
+
+std::vector<Token> with_more(std::vector<Token> tokens) {
+  tokens.push_back(7);
+  return tokens;
+}
+
+/// A state of one segment and a tail, small enough to damage every byte of it.
+class Damage : public testing::TestWithParam<const char*> {
+ protected:
+  Damage() : tokens_(some_tokens(1, 145)) {
+    Notes notes;
+    DiskCache(disk_options(directory_.path(), notes)).put(tokens_, model_.state(tokens_), std::vector<float>{1, 2});
+    file_ = files_in(directory_.path(), GetParam()).at(0);
+    whole_ = read_bytes(file_);
+  }
+
+  /// Damages the file, looks for the state, and expects none, one message that names the file, and the file gone.
+  void expect_detected(std::string_view bytes, const std::string& what) {
+    write_bytes(file_, bytes);
+    Notes notes;
+    {
+      DiskCache cache(disk_options(directory_.path(), notes));
+      const auto found = cache.restore(with_more(tokens_), 0, [&] { return model_.empty(); });
+      ASSERT_FALSE(found) << what;
+      ASSERT_FALSE(cache.restore(with_more(tokens_), 0, [&] { return model_.empty(); })) << what;
+    }
+    ASSERT_EQ(notes.all().size(), 1u) << what << "\n" << notes.text();
+    ASSERT_NE(notes.text().find(file_.string()), std::string::npos) << notes.text();
+    ASSERT_FALSE(std::filesystem::exists(file_)) << what;
+  }
+
+  const TinyModel model_;
+  TempDirectory directory_;
+  std::vector<Token> tokens_;
+  std::filesystem::path file_;
+  std::string whole_;
+};
+
+TEST_P(Damage, OfAnyByteIsDetectedToldOnceAndTheFileDropped) {
+  for (std::size_t at = 0; at < whole_.size(); ++at) {
+    std::string bytes = whole_;
+    bytes[at] = static_cast<char>(bytes[at] ^ (1 << at % 8));
+    expect_detected(bytes, "byte " + std::to_string(at));
+    if (HasFatalFailure()) return;
+  }
+  write_bytes(file_, whole_);
+  Notes notes;
+  DiskCache cache(disk_options(directory_.path(), notes));
+  const auto found = cache.restore(with_more(tokens_), 0, [&] { return model_.empty(); });
+  ASSERT_TRUE(found) << notes.text();
+  EXPECT_EQ(found->cache.contents(), model_.state(tokens_).contents());
+}
+
+TEST_P(Damage, OfItsLengthIsDetectedAtEveryLength) {
+  for (std::size_t length = 0; length < whole_.size(); ++length) {
+    expect_detected(std::string_view(whole_).substr(0, length), std::to_string(length) + " bytes");
+    if (HasFatalFailure()) return;
+  }
+  expect_detected(whole_ + '\0', "a byte too many");
+}
+
+TEST_P(Damage, AFileDroppedIsWrittenAnewWhenTheStateComesAgain) {
+  whole_[200] = static_cast<char>(whole_[200] ^ 1);
+  write_bytes(file_, whole_);
+  Notes notes;
+  DiskCache cache(disk_options(directory_.path(), notes));
+  ASSERT_FALSE(cache.restore(with_more(tokens_), 0, [&] { return model_.empty(); }));
+  EXPECT_TRUE(cache.put(tokens_, model_.state(tokens_), std::vector<float>{1, 2}));
+  cache.flush();
+  const auto found = cache.restore(with_more(tokens_), 0, [&] { return model_.empty(); });
+  ASSERT_TRUE(found) << notes.text();
+  EXPECT_EQ(found->cache.contents(), model_.state(tokens_).contents());
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, Damage, testing::Values(".segment", ".tail"),
+                         [](const auto& end) { return std::string(end.param).substr(1); });
+
+TEST(DiskFaults, AnotherFileUnderARightNameIsDetected) {
+  const TinyModel model;
+  TempDirectory ours, theirs;
+  Notes notes;
+  const std::vector<Token> tokens = some_tokens(1, 145);
+  DiskCache(disk_options(ours.path(), notes, 1)).put(tokens, model.state(tokens), {});
+  DiskCache(disk_options(theirs.path(), notes, 2)).put(tokens, model.state(tokens), {});
+  // The same sizes, the same tokens, another model.
+  const auto our_tail = files_in(ours.path(), ".tail").at(0), their_tail = files_in(theirs.path(), ".tail").at(0);
+  ASSERT_EQ(std::filesystem::file_size(our_tail), std::filesystem::file_size(their_tail));
+  std::filesystem::copy_file(their_tail, our_tail, std::filesystem::copy_options::overwrite_existing);
+  DiskCache cache(disk_options(ours.path(), notes, 1));
+  EXPECT_FALSE(cache.restore(with_more(tokens), 0, [&] { return model.empty(); }));
+  EXPECT_EQ(notes.count_with("another file under this name"), 1u) << notes.text();
+}
+
+TEST(DiskFaults, FilesOfAnotherModelInTheDirectoryAreLeftAloneAndToldOnce) {
+  const TinyModel model;
+  TempDirectory directory;
+  Notes notes;
+  const std::vector<Token> tokens = some_tokens(1, 145);
+  DiskCache(disk_options(directory.path(), notes, 2)).put(tokens, model.state(tokens), {});
+  DiskCache cache(disk_options(directory.path(), notes, 1));
+  EXPECT_EQ(cache.match(with_more(tokens)).common, 0u);
+  EXPECT_FALSE(cache.restore(with_more(tokens), 0, [&] { return model.empty(); }));
+  ASSERT_EQ(notes.all().size(), 1u);
+  EXPECT_NE(notes.text().find("2 files"), std::string::npos) << notes.text();
+  EXPECT_EQ(files_in(directory.path(), ".tail").size(), 1u);
+}
+
+TEST(DiskFaults, AFileThatSomebodyElseRemovedIsAMissWithoutAMessage) {
+  const TinyModel model;
+  TempDirectory directory;
+  Notes notes;
+  const std::vector<Token> tokens = some_tokens(1, 600), shorter(tokens.begin(), tokens.begin() + 200);
+  DiskCache cache(disk_options(directory.path(), notes));
+  cache.put(shorter, model.state(shorter), {});
+  cache.flush();
+  const std::filesystem::path of_shorter = files_in(directory.path(), ".tail").at(0);
+  cache.put(tokens, model.state(tokens), {});
+  cache.flush();
+  ASSERT_EQ(cache.match(with_more(tokens)).reused, 600u);
+  for (const auto& tail : files_in(directory.path(), ".tail"))
+    if (tail != of_shorter) std::filesystem::remove(tail);
+  const auto found = cache.restore(with_more(tokens), 0, [&] { return model.empty(); });
+  ASSERT_TRUE(found) << "the next longest";
+  EXPECT_EQ(found->reused, 200u);
+  EXPECT_EQ(found->cache.contents(), model.state(shorter).contents());
+  EXPECT_EQ(notes.text(), "");
+}
+
+TEST(DiskFaults, AStateThatAnotherProcessReplacedByOneThatRewindsLessIsAMiss) {
+  const TinyModel model;
+  TempDirectory directory;
+  Notes notes;
+  const std::vector<Token> longer = some_tokens(1, 160), tokens(longer.begin(), longer.begin() + 150);
+  std::vector<Token> prompt(tokens.begin(), tokens.begin() + 138);
+  prompt.push_back(5000);
+  DiskCache cache(disk_options(directory.path(), notes)), other(disk_options(directory.path(), notes));
+  cache.put(tokens, model.state(tokens), {});
+  cache.flush();
+  ASSERT_EQ(cache.match(prompt).reused, 138u);
+  SequenceCache rewound = model.state(longer);
+  rewound.rewind(150);
+  other.put(tokens, rewound, std::vector<float>{1});
+  other.flush();
+  EXPECT_FALSE(cache.restore(prompt, 0, [&] { return model.empty(); }));
+  EXPECT_EQ(other.match(prompt).reused, 0u) << "144 is as far as it rewinds";
+  EXPECT_EQ(notes.text(), "");
+}
+
+/// Files cannot grow beyond `bytes` while it lives: the same error path as a full disk.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() { ::setrlimit(RLIMIT_FSIZE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST(DiskFaults, NoRoomIsToldOnceLeavesNothingHalfAndLosesOnlyWhatCouldNotBeKept) {
+  const TinyModel model;
+  TempDirectory directory;
+  Notes notes;
+  const std::vector<Token> a = some_tokens(1, 145), b = some_tokens(2, 145);
+  {
+    DiskCache cache(disk_options(directory.path(), notes));
+    cache.put(a, model.state(a), {});
+    cache.flush();
+    const FileSizeLimit limit(1000);
+    for (int i = 0; i < 3; ++i) {
+      cache.put(b, model.state(b), {});
+      cache.flush();
+    }
+    EXPECT_EQ(cache.stats().failed, 1u) << "then it waits a while";
+    EXPECT_EQ(cache.stats().skipped, 2u);
+    const auto found = cache.restore(with_more(a), 0, [&] { return model.empty(); });
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->cache.contents(), model.state(a).contents());
+    EXPECT_FALSE(cache.restore(with_more(b), 0, [&] { return model.empty(); }));
+  }
+  ASSERT_EQ(notes.all().size(), 1u) << notes.text();
+  EXPECT_NE(notes.text().find("cannot write: File too large; states are not kept until"), std::string::npos)
+      << notes.text();
+  EXPECT_EQ(notes.text().find("segment"), std::string::npos);
+  for (const auto& entry : std::filesystem::directory_iterator(directory.path()))
+    EXPECT_EQ(entry.path().string().find("unfinished"), std::string::npos) << entry.path();
+}
+
+TEST(DiskFaults, ADirectoryThatCannotBeWrittenIsRead) {
+  const TinyModel model;
+  TempDirectory directory;
+  Notes notes;
+  const std::vector<Token> a = some_tokens(1, 145), b = some_tokens(2, 145);
+  DiskCache(disk_options(directory.path(), notes)).put(a, model.state(a), {});
+  // Files are private to their owner; here the other user may read them.
+  for (const auto& entry : std::filesystem::directory_iterator(directory.path()))
+    std::filesystem::permissions(entry.path(), std::filesystem::perms(0444));
+  std::filesystem::permissions(directory.path(), std::filesystem::perms(0555));
+  const bool is_root = ::geteuid() == 0;  // whom no permission stops
+  if (is_root) {
+    ASSERT_EQ(::seteuid(65534), 0);
+  }
+  {
+    DiskCache cache(disk_options(directory.path(), notes));
+    EXPECT_TRUE(cache.stats().is_read_only);
+    EXPECT_FALSE(cache.put(b, model.state(b), {}));
+    cache.flush();
+    const auto found = cache.restore(with_more(a), 0, [&] { return model.empty(); });
+    EXPECT_TRUE(found.has_value());
+    if (found) {
+      EXPECT_EQ(found->cache.contents(), model.state(a).contents());
+    }
+  }
+  if (is_root) {
+    ASSERT_EQ(::seteuid(0), 0);
+  }
+  std::filesystem::permissions(directory.path(), std::filesystem::perms(0755));
+  ASSERT_EQ(notes.all().size(), 1u) << notes.text();
+  EXPECT_NE(notes.text().find("Permission denied; the cache is read, and nothing is added to it"), std::string::npos)
+      << notes.text();
+}
+
+TEST(DiskFaults, TwoCachesOnOneDirectoryFindWhatTheOtherKeptAndNeitherIsEverWrong) {
+  const TinyModel model;
+  TempDirectory directory;
+  Notes notes;
+  DiskCacheOptions options = disk_options(directory.path(), notes);
+  options.budget_bytes = 20'000;  // a few states: both make room all the time
+  const auto work = [&](unsigned seed) {
+    DiskCache cache(options);
+    std::mt19937 random(seed);
+    for (int i = 0; i < 60; ++i) {
+      const auto kind = static_cast<unsigned>(random() % 12);
+      const std::vector<Token> tokens = some_tokens(kind, 100 + random() % 300);
+      cache.put(tokens, model.state(tokens), {});
+      if (i % 3 == 0) cache.flush();
+      const auto found = cache.restore(with_more(tokens), 0, [&] { return model.empty(); });
+      if (!found) continue;
+      SequenceCache expected = model.state(std::span<const Token>(tokens).first(found->reused));
+      // Of a longer state only what decides is the same as of one that was never longer.
+      ASSERT_EQ(found->cache.save_rows(0, found->cache.length()), expected.save_rows(0, expected.length()));
+    }
+  };
+  std::thread other([&] { work(1); });
+  work(2);
+  other.join();
+  EXPECT_EQ(notes.text(), "");
+  Notes later;
+  DiskCache cache(disk_options(directory.path(), later));
+  EXPECT_GT(cache.stats().states, 0u);
+  EXPECT_LE(cache.stats().bytes, 30'000u) << "the budget, and what was written while the other one held the lock";
+  EXPECT_EQ(later.text(), "");
+}
+
+TEST(DiskFaults, RoomIsMadeByTheLeastRecentlyUsedAndNotByWhatAWaitingPromptNeeds) {
+  const TinyModel model;
+  TempDirectory directory;
+  Notes notes;
+  std::vector<std::vector<Token>> prompts;
+  for (unsigned i = 0; i < 5; ++i) prompts.push_back(some_tokens(10 + i, 145));
+  std::uint64_t one = 0;
+  {
+    DiskCache cache(disk_options(directory.path(), notes));
+    cache.put(prompts[0], model.state(prompts[0]), {});
+    cache.flush();
+    one = cache.stats().bytes_written;
+  }
+  const auto pause = [] { std::this_thread::sleep_for(std::chrono::milliseconds(15)); };  // file times tick
+  DiskCacheOptions options = disk_options(directory.path(), notes);
+  options.budget_bytes = 3 * one;
+  DiskCache cache(options);
+  for (unsigned i = 1; i < 3; ++i) {
+    pause();
+    cache.put(prompts[i], model.state(prompts[i]), {});
+    cache.flush();
+  }
+  pause();
+  ASSERT_TRUE(cache.restore(with_more(prompts[0]), 0, [&] { return model.empty(); })) << "now the latest";
+  pause();
+  const std::vector<Token> second = with_more(prompts[1]);
+  const std::span<const Token> waiting[] = {second};
+  cache.put(prompts[3], model.state(prompts[3]), {}, waiting);
+  cache.flush();
+  EXPECT_EQ(cache.match(with_more(prompts[0])).reused, 145u);
+  EXPECT_EQ(cache.match(with_more(prompts[1])).reused, 145u) << "a prompt waits for it";
+  EXPECT_EQ(cache.match(with_more(prompts[2])).reused, 0u) << "the oldest of the others";
+  EXPECT_EQ(cache.match(with_more(prompts[3])).reused, 145u);
+  EXPECT_EQ(cache.stats().evicted, 2u) << "a tail and its segment";
+  pause();
+  cache.put(prompts[4], model.state(prompts[4]), {});
+  cache.flush();
+  EXPECT_EQ(cache.match(with_more(prompts[1])).reused, 0u);
+  EXPECT_EQ(notes.text(), "");
+}
+
+TEST(DiskFaults, VictimsAreWhatIsOfNoUseThenTailsByAgeWithTheSegmentsOnlyTheyNeed) {
+  const auto segment = [](std::uint64_t key, std::uint64_t parent, std::int64_t used) {
+    return StateFile{{StateKind::segment, 1, key, parent}, 10, used};
+  };
+  const auto tail = [](std::uint64_t key, std::uint64_t parent, std::int64_t used) {
+    return StateFile{{StateKind::tail, 1, key, parent}, 10, used};
+  };
+  // 11 - 12 - 13 hold tails 21 (at 12) and 22 (at 13); 14 follows 12 and serves nobody; 23 lacks its segment.
+  const std::vector<StateFile> files = {segment(11, 0, 1), segment(12, 11, 2), segment(13, 12, 3), segment(14, 12, 4),
+                                        tail(21, 12, 50),  tail(22, 13, 40),   tail(23, 99, 60),   tail(24, 0, 30)};
+  const auto keys = [&](std::uint64_t budget, std::uint64_t kept) {
+    std::vector<std::uint64_t> out;
+    for (const StateFile& file : choose_victims(files, budget, [&](const StateName& name) { return name.key == kept; }))
+      out.push_back(file.name.key);
+    return out;
+  };
+  using Keys = std::vector<std::uint64_t>;
+  EXPECT_EQ(keys(80, 0), Keys({}));
+  EXPECT_EQ(keys(79, 0), Keys({23}));
+  EXPECT_EQ(keys(60, 0), Keys({23, 14}));
+  EXPECT_EQ(keys(50, 0), Keys({23, 14, 24}));
+  EXPECT_EQ(keys(30, 0), Keys({23, 14, 24, 22, 13})) << "12 is needed by 21";
+  EXPECT_EQ(keys(0, 0), Keys({23, 14, 24, 22, 13, 21, 12, 11}));
+  EXPECT_EQ(keys(0, 22), Keys({23, 14, 24, 21})) << "22 is kept, and with it its segments";
+}
+
+TEST(DiskFaults, BeingKilledAtAnyMomentLeavesStatesThatAreWholeAndNothingElse) {
+  const TinyModel model;
+  TempDirectory directory;
+  std::mt19937 random(1);
+  std::size_t seen = 0;
+  for (int round = 0; round < 30; ++round) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      Notes notes;
+      DiskCache cache(disk_options(directory.path(), notes));
+      for (unsigned i = 0;; ++i) {
+        const std::vector<Token> tokens = some_tokens(1000 + i % 40, 130 + 7 * (i % 40));
+        cache.put(tokens, model.state(tokens), {});
+      }
+    }
+    ASSERT_GT(child, 0);
+    std::this_thread::sleep_for(std::chrono::microseconds(500 + random() % 40'000));
+    ::kill(child, SIGKILL);
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status));
+    Notes notes;
+    DiskCache cache(disk_options(directory.path(), notes));
+    for (unsigned i = 0; i < 40; ++i) {
+      const std::vector<Token> tokens = some_tokens(1000 + i, 130 + 7 * i);
+      const auto found = cache.restore(with_more(tokens), 0, [&] { return model.empty(); });
+      if (!found) continue;
+      ++seen;
+      ASSERT_EQ(found->cache.contents(), model.state(tokens).contents());
+    }
+    ASSERT_EQ(notes.text(), "") << "round " << round;
+    for (const auto& entry : std::filesystem::directory_iterator(directory.path()))
+      ASSERT_EQ(entry.path().string().find("unfinished"), std::string::npos) << "removed by the next to come";
+    if (round % 10 == 9)
+      for (const char* end : {".tail", ".segment"})
+        for (const auto& file : files_in(directory.path(), end)) std::filesystem::remove(file);
+  }
+  EXPECT_GT(seen, 30u);
+}
+
+}  // namespace
+}  // namespace lockstep
