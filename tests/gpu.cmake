@@ -1,6 +1,7 @@
 # The GPU back end against the literal loops and the golden hashes. Built where there is a GPU compiler; run where there
 # is a GPU (label gpu). Its machine code is read wherever it is built (label device).
 if(TARGET lockstep_gpu)
+  add_dependencies(device lockstep_gpu)  # compiled for every architecture, also where its machine code cannot be read
   foreach(name gpu_ops_test gpu_cache_test gpu_model_test)
     add_executable(${name} ${name}.cc)
     target_link_libraries(${name} PRIVATE lockstep_flags GTest::gtest_main lockstep_gpu lockstep_ops lockstep_tensor)

@@ -12,6 +12,7 @@ namespace lockstep {
 using Run = std::function<int()>;
 
 void add_bench(CLI::App& app, Run& run);
+void add_cache(CLI::App& app, Run& run);
 void add_chat(CLI::App& app, Run& run);
 void add_check(CLI::App& app, Run& run);
 void add_complete(CLI::App& app, Run& run);
@@ -25,6 +26,7 @@ void add_logits(CLI::App& app, Run& run);
 void add_parse(CLI::App& app, Run& run);
 void add_perplexity(CLI::App& app, Run& run);
 void add_quantize(CLI::App& app, Run& run);
+void add_serve(CLI::App& app, Run& run);
 void add_synth(CLI::App& app, Run& run);
 void add_text(CLI::App& app, Run& run);  // tokenize, render
 

@@ -33,6 +33,7 @@ int main(int argc, char** argv) {
   lockstep::Run run;
   lockstep::add_complete(app, run);
   lockstep::add_chat(app, run);
+  lockstep::add_serve(app, run);
   lockstep::add_inspect(app, run);
   lockstep::add_logits(app, run);
   lockstep::add_check(app, run);
@@ -46,6 +47,7 @@ int main(int argc, char** argv) {
   lockstep::add_quantize(app, run);
   lockstep::add_imatrix(app, run);
   lockstep::add_convert(app, run);
+  lockstep::add_cache(app, run);
   lockstep::add_doctor(app, run);
   const auto is_named = [&](CLI::App* command) { return command->check_name(argv[1]); };
   if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(is_named).empty()) {

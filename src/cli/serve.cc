@@ -1,0 +1,264 @@
+// `lockstep serve`: from options to a running server, and to its end.
+//
+// HTTP is up before the model is loaded, so that whoever watches sees "loading" and not a dead port. The main thread
+// only waits for a signal; the model is loaded on another one.
+#include <fmt/core.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <ctime>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "base/error.h"
+#include "cli/command.h"
+#include "cli/options.h"
+#include "cli/serve_options.h"
+#include "server/api.h"
+#include "server/fingerprint.h"
+#include "server/http_server.h"
+#include "server/log.h"
+#include "server/operations.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kUsualContext = 131072;
+constexpr double kDrainSeconds = 5;  // for the last bytes, after the last answer has ended
+
+/// The file's name without its folder, its ending, and its number among the parts of a split file.
+std::string name_from(const std::string& path) {
+  const auto split = parse_split_name(path);
+  return split ? split->prefix.filename().string() : std::filesystem::path(path).stem().string();
+}
+
+/// Signals that are waited for instead of being handled. Threads made after this inherit that they are blocked.
+class Signals {
+ public:
+  Signals() {
+    sigemptyset(&set_);
+    for (const int number : {SIGINT, SIGTERM}) sigaddset(&set_, number);
+    pthread_sigmask(SIG_BLOCK, &set_, &before_);
+    signal(SIGPIPE, SIG_IGN);  // whoever reads the log may leave
+  }
+  ~Signals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  Signals(const Signals&) = delete;
+  Signals& operator=(const Signals&) = delete;
+
+  /// The next signal, or 0 when `seconds` are over.
+  int wait(double seconds) const {
+    timespec time{static_cast<time_t>(seconds), 0};
+    time.tv_nsec = static_cast<long>((seconds - static_cast<double>(time.tv_sec)) * 1e9);
+    const int number = sigtimedwait(&set_, nullptr, &time);
+    return number > 0 ? number : 0;
+  }
+  /// From here on a signal ends the program at once.
+  void let_through() const {
+    for (const int number : {SIGINT, SIGTERM}) signal(number, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &set_, nullptr);
+  }
+
+ private:
+  sigset_t set_{}, before_{};
+};
+
+void raise_file_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);  // if not, there are fewer connections
+}
+
+/// What the loading thread makes, in the order it depends on each other.
+struct Loaded {
+  std::unique_ptr<Engine> engine;
+  std::unique_ptr<Scheduler> scheduler;
+  std::unique_ptr<SchedulerSource> source;
+};
+
+class Serve {
+ public:
+  explicit Serve(ServeOptions options)
+      : options_(std::move(options)), log_(log_level_named(options_.log_level), options_.is_log_json) {}
+
+  int run() {
+    for (const std::string& note : environment_notes()) log_.warning(note);
+    if (options_.model.is_demo) log_.info("no MODEL given, so the demo model runs", {{"model", options_.model.model}});
+    plan();
+    const Signals signals;
+    raise_file_limit();
+    listen();
+    std::thread loader([this] { load(); });
+    wait_for_end(signals, loader);
+    if (loader.joinable()) loader.join();
+    if (failure_) {
+      server_.reset();
+      std::rethrow_exception(failure_);
+    }
+    stop();
+    return 0;
+  }
+
+ private:
+  /// Fills in what depends on the file, and refuses what cannot fit, before anything is loaded.
+  void plan() {
+    const Gguf file(options_.model.model, gguf_options_of(options_.model));
+    const Config config = read_config(file);
+    ServerSettings& settings = options_.settings;
+    if (settings.context > config.context_length)
+      throw Error(Error::Kind::bad_argument, fmt::format("--context: {}, expected at most the model's {}",
+                                                         settings.context, config.context_length));
+    if (settings.context == 0) settings.context = std::min(kUsualContext, config.context_length);
+    trained_context_ = config.context_length;
+    model_bytes_ = file.file_bytes();
+    for (const GgufTensor& tensor : file.tensors()) {
+      std::uint64_t elements = 1;
+      for (const auto n : tensor.ne) elements *= static_cast<std::uint64_t>(n);
+      parameters_ += elements;
+    }
+    const MemoryLimit limit = memory_limit();
+    memory_bytes_ = limit.bytes;
+    const MemoryPlan model = plan_memory(file, config, mode_of(options_.model), settings.context, options_.chunk);
+    const ServePlan memory =
+        plan_serve(model, settings.scheduler.slots, bytes_from(options_.session_ram, "--session-ram"),
+                   bytes_from(options_.cache_ram, "--cache-ram"), limit, options_.model.model);
+    log_.info(plan_text(memory, limit));
+    settings.scheduler.context = settings.context;
+    settings.scheduler.session_bytes = memory.sessions;
+    settings.scheduler.cache_bytes = memory.cache;
+    settings.model_path = options_.model.model;
+    if (settings.model_name.empty()) settings.model_name = name_from(options_.model.model);
+    settings.mode = options_.model.mode;
+    settings.created = std::time(nullptr);
+  }
+
+  void listen() {
+    options_.http.on_request = [this](const RequestRecord& record) { log_.request(record); };
+    server_ = std::make_unique<HttpServer>(options_.http, make_loading_router([this] {
+                                             const std::lock_guard lock(mutex_);
+                                             return progress_;
+                                           }));
+    log_.info("listening on " + server_->url() + ", loading the model");
+    if (!is_loopback(options_.http.host) && !options_.settings.has_keys)
+      log_.warning("other machines can reach this server and no key is asked for; --api-key-file sets keys");
+  }
+
+  void tell(const std::string& progress) {
+    const std::lock_guard lock(mutex_);
+    progress_ = progress;
+  }
+
+  /// On its own thread.
+  void load() {
+    try {
+      EngineOptions engine;
+      engine.model = options_.model.model;
+      engine.mode = mode_of(options_.model);
+      engine.max_rows = options_.chunk;
+      engine.rocmfp2 = rocmfp2_of(options_.model);
+      engine.meaning_of_108 = gguf_options_of(options_.model).meaning_of_108;
+      tell("reading the model");
+      const auto note = [this](const std::string& text) { log_.info(text); };
+      loaded_.engine = std::make_unique<Engine>(engine, make_ops(options_.model.back_end), note);
+      ServerSettings& settings = options_.settings;
+      settings.back_end = loaded_.engine->ops().description();
+      tell("building the tokenizer");
+      const Tokenizer& tokenizer = loaded_.engine->tokenizer();
+      const std::string fingerprint = system_fingerprint(loaded_.engine->file(), loaded_.engine->mode());
+      loaded_.scheduler = std::make_unique<Scheduler>(*loaded_.engine, settings.scheduler);
+      loaded_.source = std::make_unique<SchedulerSource>(*loaded_.scheduler);
+      server_->set_router(make_router(tokenizer, fingerprint));
+      log_.info("ready", {{"model", settings.model_name},
+                          {"back_end", settings.back_end},
+                          {"context", settings.context},
+                          {"slots", settings.scheduler.slots},
+                          {"fingerprint", fingerprint},
+                          {"url", server_->url()}});
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+    is_loading_over_ = true;
+  }
+
+  std::shared_ptr<const Router> make_router(const Tokenizer& tokenizer, const std::string& fingerprint) {
+    auto router = std::make_shared<Router>();
+    add_operations(*router, {.settings = options_.settings,
+                             .tokenizer = tokenizer,
+                             .trained_context = trained_context_,
+                             .vocabulary = loaded_.engine->config().vocabulary,
+                             .parameters = parameters_,
+                             .model_bytes = model_bytes_,
+                             .memory_bytes = memory_bytes_,
+                             .stuck_seconds = options_.stuck_seconds,
+                             .status = [this] { return loaded_.scheduler->status(); },
+                             .counters = [this] { return server_->counters(); }});
+    add_api(*router, {.settings = options_.settings,
+                      .tokenizer = tokenizer,
+                      .source = *loaded_.source,
+                      .fingerprint = fingerprint,
+                      .replaces_unsupported = options_.replaces_unsupported,
+                      .caps_by_budget_tokens = options_.caps_by_budget_tokens,
+                      .warn = [this](const std::string& text) { log_.warning(text); }});
+    return router;
+  }
+
+  /// Returns when a signal came after the model was loaded, or when it could not be.
+  void wait_for_end(const Signals& signals, std::thread& loader) {
+    while (!is_loading_over_) {
+      if (signals.wait(0.1) == 0) continue;
+      // Loading cannot be interrupted, and nothing is lost by ending here.
+      log_.info("told to stop while loading");
+      std::fflush(stderr);
+      std::_Exit(0);
+    }
+    loader.join();
+    if (failure_) return;
+    while (signals.wait(3600) == 0) {
+    }
+    signals.let_through();
+  }
+
+  void stop() {
+    log_.info(fmt::format("told to stop; running answers have {:g} s, another signal ends them at once",
+                          options_.stop_seconds));
+    server_->begin_shutdown();
+    loaded_.scheduler->stop(options_.stop_seconds);
+    const bool is_whole = server_->drain(kDrainSeconds);
+    server_.reset();  // its handlers use what is below
+    loaded_.scheduler.reset();
+    loaded_.engine.reset();
+    log_.info(is_whole ? "stopped" : "stopped; some clients did not read to the end");
+  }
+
+  ServeOptions options_;
+  Log log_;
+  std::int64_t trained_context_ = 0;
+  std::uint64_t parameters_ = 0, model_bytes_ = 0, memory_bytes_ = 0;
+  Loaded loaded_;
+  std::unique_ptr<HttpServer> server_;  // goes before what its handlers use
+  std::mutex mutex_;
+  std::string progress_;
+  std::exception_ptr failure_;
+  std::atomic<bool> is_loading_over_{false};
+};
+
+}  // namespace
+
+void add_serve(CLI::App& app, Run& run) {
+  auto options = std::make_shared<ServeOptions>();
+  CLI::App* command =
+      app.add_subcommand("serve", "An HTTP server with the APIs of OpenAI and Anthropic, and a page at /");
+  add_serve_options(*command, *options);
+  command->callback([options, &run] {
+    run = [options] {
+      check_serve_options(*options);
+      return Serve(*options).run();
+    };
+  });
+}
+
+}  // namespace lockstep

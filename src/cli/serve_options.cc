@@ -1,0 +1,263 @@
+#include "cli/serve_options.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <utility>
+
+#include "base/error.h"
+#include "cli/demo.h"
+#include "engine/sampler.h"
+#include "server/log.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::uint64_t kMostCache = std::uint64_t{8} << 30;
+
+void add_http_options(CLI::App& command, ServeOptions& options) {
+  HttpOptions& http = options.http;
+  const auto group = [](CLI::Option* option) { return option->group("HTTP"); };
+  group(command.add_option("--host", http.host, "address or name to listen on; 0.0.0.0 for every address"))
+      ->capture_default_str();
+  group(command.add_option("--port", http.port, "port; 0 = any that is free"))
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+  group(command.add_option("--api-key-file", options.key_file,
+                           "file of API keys, one a line; without it everybody is let in"));
+  group(command.add_option("--tls-cert", http.tls_certificate, "certificate chain for https, a PEM file"));
+  group(command.add_option("--tls-key", http.tls_key, "its private key, a PEM file"));
+  group(command.add_option("--cors", http.cors_origins,
+                           "origins whose pages may call this server, as in http://localhost:3000; * for all"))
+      ->delimiter(',');
+  group(command.add_option("--http-threads", http.worker_threads, "threads that read and render requests"))
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  group(command.add_option("--connections", http.connections,
+                           "most open connections; beyond, the one that was idle for the longest is closed"))
+      ->check(CLI::Range(16, 1 << 20))
+      ->capture_default_str();
+  group(command.add_option("--keep-alive", options.settings.keep_alive_seconds,
+                           "seconds of silence in a stream after which something is sent"))
+      ->check(CLI::Range(0.1, 60.0))
+      ->capture_default_str();
+  group(command.add_option("--stop-seconds", options.stop_seconds,
+                           "when told to stop, how long running answers may go on"))
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  group(command.add_option("--stuck-seconds", options.stuck_seconds, "a step of the model that takes longer has hung"))
+      ->check(CLI::Range(1.0, 1e6))
+      ->capture_default_str();
+  group(command.add_flag("!--no-metrics", options.settings.has_metrics, "do not serve /metrics"));
+  group(command.add_flag("!--no-slots", options.settings.has_slots, "do not serve /slots"));
+}
+
+void add_engine_options(CLI::App& command, ServeOptions& options) {
+  SchedulerOptions& scheduler = options.settings.scheduler;
+  const auto group = [](CLI::Option* option) { return option->group("Engine"); };
+  group(command.add_option("--context", options.settings.context,
+                           "tokens of a prompt and its answer, at most; 0 = the model's, up to 131072"))
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
+      ->capture_default_str();
+  group(command.add_option("--slots", scheduler.slots, "answers that are made at once"))
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  group(command.add_option("--queue", scheduler.queue, "requests that wait, at most; more get 429"))
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+  group(command.add_option("--cache-ram", options.cache_ram,
+                           "memory for prefixes that were read before, as in 4GB; 0 = none; auto"))
+      ->capture_default_str();
+  group(command.add_option("--session-ram", options.session_ram,
+                           "memory for the contexts of running answers together, as in 4GB; auto"))
+      ->capture_default_str();
+  group(command.add_option("--snapshot-every", scheduler.snapshot_every,
+                           "tokens of a prompt between states that are kept for later prompts"))
+      ->check(CLI::Range(std::int64_t{128}, std::int64_t{1} << 30))
+      ->capture_default_str();
+  group(command.add_option("--chunk", options.chunk, "tokens a step, at most"))
+      ->check(CLI::Range(1, 1 << 16))
+      ->capture_default_str();
+  group(command.add_option("--step-seconds", scheduler.step_seconds,
+                           "length of a step that reads a prompt while nobody else waits"))
+      ->check(CLI::Range(0.01, 60.0))
+      ->capture_default_str();
+  group(command.add_option("--prefill-share", scheduler.prefill_share,
+                           "share of the time for reading prompts while others are being answered"))
+      ->check(CLI::Range(0.01, 0.99))
+      ->capture_default_str();
+}
+
+void add_answer_options(CLI::App& command, ServeOptions& options) {
+  ServerSettings& settings = options.settings;
+  const auto group = [](CLI::Option* option) { return option->group("Answers"); };
+  group(command.add_option("--model-name", settings.model_name,
+                           "what the model is called in answers and lists; default: the file's name"));
+  group(command.add_option("--alias", settings.aliases, "another name for it; may be repeated"))
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  group(command.add_flag("--strict-model", settings.is_strict_model, "refuse requests for other names with 404"));
+  group(command.add_option("--profile", settings.profile,
+                           "release whose prompts are rendered: preview, 0731; auto = what the file says"))
+      ->check(CLI::IsMember({"auto", "preview", "0731"}))
+      ->capture_default_str();
+  group(command.add_option("--default-system", settings.default_system,
+                           "system text for requests that bring none; default: none"));
+  group(command.add_option("--thinking", settings.thinking,
+                           "whether the model thinks where a request does not say: on, off; auto = on"))
+      ->check(CLI::IsMember({"auto", "on", "off"}))
+      ->capture_default_str();
+  group(command.add_option("--effort", settings.effort,
+                           "how much, where a request does not say: low, high, max; default: unsaid"))
+      ->check(CLI::IsMember({"low", "high", "max"}));
+  group(command.add_option("--thinking-budget", settings.thinking_budget,
+                           "tokens of thought after which it is closed, where a request does not say; -1 = no bound"))
+      ->check(CLI::Range(std::int64_t{-1}, std::int64_t{1} << 40))
+      ->capture_default_str();
+  group(command.add_flag("--cap-by-budget", options.caps_by_budget_tokens,
+                         "a request's thinking.budget_tokens closes the thought, instead of being a wish"));
+  group(command.add_option("--max-tokens", settings.max_tokens,
+                           "tokens of an answer where a request does not say; -1 = to the end of the context"))
+      ->check(CLI::Range(std::int64_t{-1}, std::int64_t{1} << 40))
+      ->capture_default_str();
+  group(command.add_option("--temperature", settings.temperature, "where a request does not say; 0 is greedy"))
+      ->capture_default_str();
+  group(command.add_option("--top-p", settings.top_p, "where a request does not say"))->capture_default_str();
+  group(command.add_option("--top-k", settings.top_k, "where a request does not say; 0 = all"))->capture_default_str();
+  group(command.add_option("--min-p", settings.min_p, "where a request does not say"))->capture_default_str();
+  group(command.add_flag("--replace-unsupported", options.replaces_unsupported,
+                         "images and the like become a line of text, instead of a 400"));
+}
+
+void add_log_options(CLI::App& command, ServeOptions& options) {
+  const auto group = [](CLI::Option* option) { return option->group("Log"); };
+  group(command.add_option("--log-level", options.log_level, "debug, info, warning, error, off"))
+      ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}))
+      ->capture_default_str();
+  group(command.add_flag("--log-json", options.is_log_json, "a JSON object a line"));
+  group(command.add_option("--trace", options.settings.trace,
+                           "folder for a file a request: its prompt, tokens and parser events; default: none"));
+}
+
+/// Sets what the file says and the command line does not. Throws CLI errors, which name the option.
+void read_config(CLI::App& command, const std::string& path) {
+  for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_file(path)) {
+    if (item.name == "++" || item.name == "--") continue;  // the beginning and end of a section
+    const bool is_ours = item.parents.empty() || (item.parents.size() == 1 && item.parents.front() == "serve");
+    CLI::Option* option =
+        is_ours ? command.get_option_no_throw(item.name == "model" ? "MODEL" : "--" + item.name) : nullptr;
+    if (option == nullptr || item.name == "config" || item.name == "help")
+      throw CLI::ConfigError(path + ": " + item.fullname() + " is no setting, expected the name of an option of serve");
+    if (option->count() > 0) continue;
+    option->add_result(item.inputs);
+    option->run_callback();
+  }
+}
+
+void check_range(const char* name, std::int64_t value, std::int64_t least) {
+  if (value < least)
+    throw Error(Error::Kind::bad_argument, fmt::format("{}: {}, expected at least {}", name, value, least));
+}
+
+}  // namespace
+
+void add_serve_options(CLI::App& command, ServeOptions& options) {
+  add_model_options(command, options.model);
+  command
+      .add_option("--config", options.config,
+                  "file of settings, TOML or INI: name = value, by the names of these options without dashes; the "
+                  "command line wins")
+      ->check(CLI::ExistingFile);
+  add_http_options(command, options);
+  add_engine_options(command, options);
+  add_answer_options(command, options);
+  add_log_options(command, options);
+  // In place of add_model_options' own: the file may name the model.
+  command.parse_complete_callback([&command, &options] {
+    if (!options.config.empty()) read_config(command, options.config);
+    if (!options.model.model.empty()) return;
+    options.model.model = find_demo(kDemoModel, demo_folders(), "MODEL").string();
+    options.model.is_demo = true;
+  });
+}
+
+void check_serve_options(ServeOptions& options) {
+  if (options.http.tls_certificate.empty() != options.http.tls_key.empty())
+    throw Error(Error::Kind::bad_argument, std::string(options.http.tls_key.empty() ? "--tls-key" : "--tls-cert") +
+                                               ": missing, expected both of --tls-cert and --tls-key");
+  for (const std::string& origin : options.http.cors_origins) {
+    const std::size_t host = origin.find("://");
+    const bool is_origin = host != std::string::npos && origin.find('/', host + 3) == std::string::npos;
+    if (origin != "*" && !is_origin)
+      throw Error(Error::Kind::bad_argument,
+                  "--cors: " + origin + ", expected an origin as in http://localhost:3000, without a path, or *");
+  }
+  if (!options.key_file.empty()) options.http.keys = ApiKeys(options.key_file);
+  options.settings.has_keys = !options.http.keys.is_empty();
+  SamplerParams params;
+  params.temperature = options.settings.temperature;
+  params.top_p = options.settings.top_p;
+  params.top_k = options.settings.top_k;
+  params.min_p = options.settings.min_p;
+  check_sampler_params(params, 1 << 30);
+  if (options.settings.max_tokens == 0) check_range("--max-tokens", 0, 1);
+  check_range("--chunk", options.chunk, options.settings.scheduler.slots);
+}
+
+std::optional<std::uint64_t> bytes_from(std::string_view text, std::string_view option) {
+  if (text == "auto") return std::nullopt;
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  std::string unit(end, text.data() + text.size());
+  for (char& c : unit) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  constexpr struct {
+    std::string_view name;
+    double bytes;
+  } kUnits[] = {{"", 1},        {"b", 1},         {"kb", 1e3},          {"mb", 1e6},           {"gb", 1e9},
+                {"tb", 1e12},   {"k", 1024},      {"kib", 1024},        {"m", 1 << 20},        {"mib", 1 << 20},
+                {"g", 1 << 30}, {"gib", 1 << 30}, {"t", 1099511627776}, {"tib", 1099511627776}};
+  for (const auto& known : kUnits)
+    if (error == std::errc() && unit == known.name && value >= 0 && value * known.bytes < 1e18)
+      return static_cast<std::uint64_t>(value * known.bytes);
+  throw Error(Error::Kind::bad_argument,
+              fmt::format("{}: {}, expected a size as in 4GB, 512MiB or 0, or auto", option, text));
+}
+
+ServePlan plan_serve(const MemoryPlan& model, int slots, std::optional<std::uint64_t> sessions,
+                     std::optional<std::uint64_t> cache, const MemoryLimit& limit, const std::string& name) {
+  const std::uint64_t fixed = model.weights + model.workspace + cache.value_or(0);
+  const std::uint64_t left = limit.bytes > fixed ? limit.bytes - fixed : 0;
+  ServePlan plan;
+  plan.model = model;
+  plan.sessions = sessions.value_or(
+      std::max(model.sequence, std::min(model.sequence * static_cast<std::uint64_t>(slots), left / 4 * 3)));
+  if (plan.sessions < model.sequence)
+    throw Error(Error::Kind::no_memory,
+                fmt::format("--session-ram: {}, but one answer of {} tokens takes {}; expected that much, or a smaller "
+                            "--context",
+                            human_bytes(plan.sessions), model.context, human_bytes(model.sequence)));
+  const std::uint64_t rest = left > plan.sessions ? left - plan.sessions : 0;
+  plan.cache = cache.value_or(std::min(rest / 4, kMostCache));
+  if (plan.total() > limit.bytes)
+    throw Error(Error::Kind::no_memory, fmt::format("{}: needs {}, {} {}; expected {}", name, human_bytes(plan.total()),
+                                                    limit.source, human_bytes(limit.bytes),
+                                                    model.weights + model.workspace < limit.bytes
+                                                        ? "a smaller --context, --session-ram or --cache-ram"
+                                                        : "a smaller file, or more memory"));
+  return plan;
+}
+
+std::string plan_text(const ServePlan& plan, const MemoryLimit& limit) {
+  const double answers = std::floor(static_cast<double>(plan.sessions) / static_cast<double>(plan.model.sequence));
+  return fmt::format(
+      "memory: {} of weights, {} of workspace, {} for running answers ({} of {} tokens at once), {} for the prefix "
+      "cache; {} in all, {} {}",
+      human_bytes(plan.model.weights), human_bytes(plan.model.workspace), human_bytes(plan.sessions), answers,
+      plan.model.context, human_bytes(plan.cache), human_bytes(plan.total()), limit.source, human_bytes(limit.bytes));
+}
+
+bool is_loopback(std::string_view host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
+
+}  // namespace lockstep

@@ -1,0 +1,201 @@
+#include "server/answer.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "server/http_error.h"
+#include "text/chat.h"
+#include "text/symbols.h"
+#include "text/utf8.h"
+
+namespace lockstep {
+namespace {
+
+std::size_t code_points(std::string_view text) {
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+}
+
+GenerationEnd generation_end(JobResult::End end) {
+  return end == JobResult::End::limit || end == JobResult::End::context ? GenerationEnd::length : GenerationEnd::stop;
+}
+
+}  // namespace
+
+Answer::Answer(const AnswerSpec& spec, int choice, const Tokenizer& tokenizer, std::shared_ptr<AnswerSink> sink)
+    : tokenizer_(tokenizer),
+      sink_(std::move(sink)),
+      choice_(choice),
+      parser_(spec.parser),
+      stop_tokens_(spec.stop_tokens),
+      budget_(spec.thinking_budget),
+      thought_end_(tokenizer.find_added(kThinkEnd)),
+      has_logprobs_(spec.has_logprobs),
+      is_bound_(spec.is_bound) {
+  for (const std::shared_ptr<Grammar>& grammar : spec.grammars) {
+    GrammarState state(grammar, spec.trie);
+    if (state.accept_bytes(spec.continued)) states_.push_back(std::move(state));
+  }
+  if (states_.empty() && !spec.grammars.empty())
+    throw ApiError(400,
+                   "messages: the last one, which is to be continued, does not begin an answer of the form asked for",
+                   "messages");
+}
+
+std::optional<Token> Answer::forced() {
+  const bool is_over = parser_.phase() == Phase::reasoning && budget_.is_spent() && parser_.can_close_thought();
+  return is_over ? thought_end_ : std::nullopt;
+}
+
+void Answer::mask(std::span<float> logits) {
+  constexpr float kNever = -std::numeric_limits<float>::infinity();
+  if (parser_.phase() == Phase::reasoning) {
+    if (is_bound_)
+      for (const Token token : stop_tokens_) logits[static_cast<std::size_t>(token)] = kNever;
+    return;
+  }
+  if (states_.empty()) return;
+  if (states_.size() == 1) return states_[0].mask(logits, stop_tokens_);
+  // What any of them allows.
+  const std::vector<float> all(logits.begin(), logits.end());
+  std::fill(logits.begin(), logits.end(), kNever);
+  for (const GrammarState& state : states_) {
+    scratch_ = all;
+    state.mask(scratch_, stop_tokens_);
+    for (std::size_t i = 0; i < logits.size(); ++i) logits[i] = std::max(logits[i], scratch_[i]);
+  }
+}
+
+/// A token that no grammar has next was forced, or a stop token of the vocabulary that is fed like any other: the rest
+/// of the answer is then free.
+void Answer::follow(std::string_view bytes, bool is_added) {
+  std::erase_if(states_, [&](GrammarState& state) {
+    return !(is_added ? state.accept_added(bytes) : state.accept_bytes(bytes));
+  });
+}
+
+bool Answer::on_token(const Sampled& sampled) {
+  const std::string_view bytes = tokenizer_.bytes_of(sampled.token);
+  const bool is_added = tokenizer_.is_added(sampled.token);
+  const bool was_thinking = parser_.phase() == Phase::reasoning;
+  if (was_thinking) budget_.count();
+  if (!was_thinking && !states_.empty()) follow(bytes, is_added);
+  if (has_logprobs_) {
+    const bool is_control = is_added && is_symbol(symbol_of(bytes).front());
+    fed_.push_back({sampled, !was_thinking && !is_control, !is_valid_utf8(bytes)});
+  }
+  sink_->on_token(choice_, sampled.token, std::exchange(is_first_, false));
+  hand_on(parser_.feed_token(bytes, is_added));
+  return !parser_.is_done();
+}
+
+void Answer::hand_on(std::vector<ParserEvent> events) {
+  for (ParserEvent& event : events) {
+    AnswerPiece piece;
+    if (has_logprobs_ && event.kind == ParserEvent::Kind::content && event.last_piece >= 0)
+      piece.tokens = tokens_of(event);
+    piece.event = std::move(event);
+    sink_->on_piece(choice_, std::move(piece));
+  }
+}
+
+/// The tokens of a piece of content that no earlier piece had. Tokens before its first one belong to it if they are the
+/// first bytes of its first character.
+std::vector<AnswerToken> Answer::tokens_of(const ParserEvent& event) {
+  std::vector<AnswerToken> out;
+  const auto end = std::min(static_cast<std::size_t>(event.last_piece) + 1, fed_.size());
+  for (; next_told_ < end; ++next_told_) {
+    const Fed& fed = fed_[next_told_];
+    const bool is_before = static_cast<std::int64_t>(next_told_) < event.first_piece;
+    if (fed.is_visible && (!is_before || fed.is_cut)) out.push_back({fed.sampled, 0});
+  }
+  return out;
+}
+
+void Answer::on_end(const JobResult& result) {
+  const bool is_answer = result.end != JobResult::End::failed && result.end != JobResult::End::cancelled;
+  AnswerEnd end;
+  if (is_answer) {
+    hand_on(parser_.finish(generation_end(result.end)));
+    end.reason = parser_.finish_reason();
+    end.stop = parser_.matched_stop();
+    if (end.reason != FinishReason::length) end.turn = parser_.sampled_turn();
+  }
+  end.result = result;
+  end.reasoning_tokens = budget_.used();
+  sink_->on_end(choice_, std::move(end));
+}
+
+TextAnswer::TextAnswer(Settings settings, int choice, const Tokenizer& tokenizer, std::shared_ptr<AnswerSink> sink)
+    : tokenizer_(tokenizer),
+      sink_(std::move(sink)),
+      choice_(choice),
+      settings_(std::move(settings)),
+      stop_(settings_.stops) {}
+
+void TextAnswer::on_prompt_token(const Sampled& sampled) { scores_.push_back(sampled); }
+
+/// The prompt before the answer. The first of its tokens has no log probability: nothing stands before it.
+void TextAnswer::tell_echo() {
+  if (std::exchange(has_echoed_, true) || settings_.echo.empty()) return;
+  AnswerPiece piece;
+  piece.event.text = settings_.echo;
+  // A beginning of sentence that the client did not write is scored too, but is none of its tokens.
+  const std::size_t listed = settings_.echo_tokens.size();
+  const std::size_t hidden = listed > 0 && scores_.size() + 1 > listed ? scores_.size() + 1 - listed : 0;
+  Utf8Stream utf8;
+  std::size_t offset = 0;
+  for (std::size_t i = 0; i < listed; ++i) {
+    AnswerToken token;
+    if (i + hidden > 0 && i + hidden - 1 < scores_.size()) token.sampled = scores_[i + hidden - 1];
+    token.sampled.token = settings_.echo_tokens[i];
+    if (i == 0) token.sampled.logprob.reset();
+    token.offset = offset;
+    offset += code_points(utf8.push(tokenizer_.bytes_of(settings_.echo_tokens[i])));
+    piece.tokens.push_back(std::move(token));
+  }
+  decoded_ = told_ = code_points(settings_.echo);
+  sink_->on_piece(choice_, std::move(piece));
+}
+
+bool TextAnswer::on_token(const Sampled& sampled) {
+  sink_->on_token(choice_, sampled.token, std::exchange(is_first_, false));
+  tell_echo();
+  if (settings_.has_logprobs) waiting_.push_back({sampled, decoded_});
+  const std::string text = utf8_.push(tokenizer_.bytes_of(sampled.token));
+  decoded_ += code_points(text);
+  tell(stop_.push(text), false);
+  return !stop_.is_stopped();
+}
+
+void TextAnswer::tell(const std::string& text, bool is_last) {
+  told_ += code_points(text);
+  AnswerPiece piece;
+  piece.event.text = text;
+  const auto is_out = [&](const AnswerToken& token) {
+    return token.offset < told_ || (is_last && !stop_.is_stopped());
+  };
+  auto at = waiting_.begin();
+  while (at != waiting_.end() && is_out(*at)) ++at;
+  piece.tokens.assign(std::make_move_iterator(waiting_.begin()), std::make_move_iterator(at));
+  waiting_.erase(waiting_.begin(), at);
+  if (!text.empty() || !piece.tokens.empty()) sink_->on_piece(choice_, std::move(piece));
+}
+
+void TextAnswer::on_end(const JobResult& result) {
+  AnswerEnd end;
+  end.result = result;
+  if (result.end != JobResult::End::failed && result.end != JobResult::End::cancelled) {
+    tell_echo();
+    std::string rest = stop_.push(utf8_.finish());
+    rest += stop_.finish();
+    tell(rest, true);
+    if (stop_.is_stopped()) end.stop = stop_.matched();
+    const bool is_cut = !stop_.is_stopped() && generation_end(result.end) == GenerationEnd::length;
+    end.reason = is_cut ? FinishReason::length : FinishReason::stop;
+  }
+  sink_->on_end(choice_, std::move(end));
+}
+
+}  // namespace lockstep

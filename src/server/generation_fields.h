@@ -1,0 +1,29 @@
+// How an answer is sampled and where it ends, as the fields of a request say: the same names in every protocol.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/sampler.h"
+#include "server/fields.h"
+#include "server/settings.h"
+
+namespace lockstep {
+
+struct GenerationFields {
+  SamplerParams sampling;   // with the seed that will be used, given or not
+  std::int64_t limit = -1;  // new tokens; -1: to the end of the context
+  std::vector<std::string> stops;
+  std::size_t penalty_last_n = 0;
+  bool penalise_prompt = false;
+  bool use_cache = true;
+};
+
+/// Reads temperature, top_p, top_k, min_p, seed, penalties, logit_bias, stop, stop_sequences, the limit by any of its
+/// names and cache_prompt. What the request leaves open comes from the settings. `allows_zero`: max_tokens may be 0.
+/// Throws ApiError 400 naming the field.
+GenerationFields read_generation(const Fields& body, const ServerSettings& settings, int vocabulary,
+                                 bool allows_zero = false);
+
+}  // namespace lockstep

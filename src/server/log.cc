@@ -1,0 +1,106 @@
+#include "server/log.h"
+
+#include <fmt/core.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <ctime>
+
+#include "base/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr struct {
+  LogLevel level;
+  const char* name;
+} kLevels[] = {{LogLevel::debug, "debug"},
+               {LogLevel::info, "info"},
+               {LogLevel::warning, "warning"},
+               {LogLevel::error, "error"},
+               {LogLevel::off, "off"}};
+
+const char* name_of(LogLevel level) {
+  for (const auto& known : kLevels)
+    if (known.level == level) return known.name;
+  return "off";
+}
+
+/// UTC, to the millisecond: "2026-01-31T12:00:00.000Z"
+std::string time_text() {
+  const auto now = std::chrono::system_clock::now();
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
+  std::tm parts{};
+  gmtime_r(&seconds, &parts);
+  char text[32];
+  const std::size_t n = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts);
+  return fmt::format("{}.{:03d}Z", std::string_view(text, n), ms);
+}
+
+/// A value in a line for people: words as they are, anything else quoted, so that no value can look like another field
+/// or another line.
+std::string field_text(const nlohmann::ordered_json& value) {
+  if (value.is_string()) {
+    const auto& text = value.get_ref<const std::string&>();
+    bool is_plain = !text.empty();
+    for (const char c : text) is_plain = is_plain && c > ' ' && c < '\x7f' && c != '"' && c != '=' && c != '\\';
+    if (is_plain) return text;
+  }
+  if (value.is_number_float()) return fmt::format("{:.4g}", value.get<double>());
+  return value.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+}  // namespace
+
+LogLevel log_level_named(std::string_view name) {
+  for (const auto& known : kLevels)
+    if (known.name == name) return known.level;
+  throw Error(Error::Kind::bad_argument,
+              "log level " + std::string(name) + ": unknown, expected debug, info, warning, error or off");
+}
+
+Log::Log(LogLevel level, bool is_json, std::function<void(std::string_view)> write)
+    : level_(level), is_json_(is_json), write_(std::move(write)) {
+  if (!write_)
+    write_ = [](std::string_view line) {
+      std::fwrite(line.data(), 1, line.size(), stderr);
+      std::fputc('\n', stderr);
+    };
+}
+
+void Log::request(const RequestRecord& record) {
+  Fields fields = {{"id", record.id},
+                   {"client", record.address},
+                   {"method", record.method},
+                   {"path", record.path},
+                   {"status", record.status},
+                   {"seconds", std::round(record.seconds * 1e4) / 1e4},
+                   {"bytes_in", record.bytes_in},
+                   {"bytes_out", record.bytes_out}};
+  if (record.end != "done") fields["end"] = record.end;
+  if (record.notes.is_object())
+    for (const auto& [key, value] : record.notes.items()) fields[key] = value;
+  const bool is_polled = record.method != "POST" && record.status < 400;
+  add(record.status >= 500 ? LogLevel::warning : is_polled ? LogLevel::debug : LogLevel::info, "request", fields);
+}
+
+void Log::add(LogLevel level, std::string_view message, const Fields& fields) {
+  if (level < level_ || level_ == LogLevel::off) return;
+  std::string line;
+  if (is_json_) {
+    Fields all = {{"time", time_text()}, {"level", name_of(level)}, {"event", message}};
+    if (fields.is_object())
+      for (const auto& [key, value] : fields.items()) all[key] = value;
+    line = json_text(all);
+  } else {
+    line = fmt::format("{} {:<7} {}", time_text(), name_of(level), message);
+    if (fields.is_object())
+      for (const auto& [key, value] : fields.items()) line += " " + key + "=" + field_text(value);
+  }
+  const std::lock_guard lock(mutex_);
+  write_(line);
+}
+
+}  // namespace lockstep

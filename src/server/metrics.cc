@@ -1,0 +1,121 @@
+// The text of /metrics. Names beginning with llamacpp: are llama-server's, so that its dashboards work; ours begin with
+// lockstep_.
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+#include <string_view>
+
+#include "server/operations.h"
+
+namespace lockstep {
+namespace {
+
+class Text {
+ public:
+  /// The lines of one metric. `labels`: {end="done"}, or nothing.
+  void counter(std::string_view name, std::string_view help, double value) { add(name, help, "counter", value); }
+  void gauge(std::string_view name, std::string_view help, double value) { add(name, help, "gauge", value); }
+  void more(std::string_view name, std::string_view labels, double value) {
+    text_ += fmt::format("{}{} {:.17g}\n", name, labels, value);
+  }
+  void begin(std::string_view name, std::string_view help, std::string_view type) {
+    text_ += fmt::format("# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  void add(std::string_view name, std::string_view help, std::string_view type, double value) {
+    begin(name, help, type);
+    more(name, "", value);
+  }
+  std::string text_;
+};
+
+/// Bytes of memory that the process has in RAM; 0 if the system does not say. The mapped model counts as far as it has
+/// been read.
+double resident_bytes() {
+  std::ifstream in("/proc/self/statm");
+  double all = 0, resident = 0;
+  if (!(in >> all >> resident)) return 0;
+  return resident * static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
+double ratio(double a, double b) { return b > 0 ? a / b : 0; }
+
+void add_llama(Text& text, const SchedulerStatus& s) {
+  std::size_t busy = 0;
+  for (const auto& slot : s.slots) busy += slot.is_busy;
+  const auto read = static_cast<double>(s.prompt_tokens - s.reused_tokens);
+  const auto predicted = static_cast<double>(s.generated_tokens);
+  text.counter("llamacpp:prompt_tokens_total", "Number of prompt tokens processed.", read);
+  text.counter("llamacpp:prompt_seconds_total", "Prompt process time.", s.prefill_seconds);
+  text.counter("llamacpp:tokens_predicted_total", "Number of generation tokens processed.", predicted);
+  text.counter("llamacpp:tokens_predicted_seconds_total", "Predict process time.", s.decode_seconds);
+  text.counter("llamacpp:n_decode_total", "Total number of steps of the model.", static_cast<double>(s.steps));
+  text.gauge("llamacpp:n_busy_slots_per_decode", "Average number of rows in a step.",
+             ratio(static_cast<double>(s.rows), static_cast<double>(s.steps)));
+  text.gauge("llamacpp:prompt_tokens_seconds", "Average prompt throughput in tokens/s.",
+             ratio(read, s.prefill_seconds));
+  text.gauge("llamacpp:predicted_tokens_seconds", "Average generation throughput in tokens/s.",
+             ratio(predicted, s.decode_seconds));
+  text.gauge("llamacpp:requests_processing", "Number of requests processing.", static_cast<double>(busy));
+  text.gauge("llamacpp:requests_deferred", "Number of requests deferred.", static_cast<double>(s.queued));
+}
+
+void add_engine(Text& text, const SchedulerStatus& s, const OperationsSources& from) {
+  const auto number = [](auto value) { return static_cast<double>(value); };
+  text.gauge("lockstep_slots", "Answers that can be made at once.", number(s.slots.size()));
+  text.gauge("lockstep_queue_limit", "Requests that may wait.", number(from.settings.scheduler.queue));
+  text.begin("lockstep_answers_total", "Answers by how they ended.", "counter");
+  text.more("lockstep_answers_total", "{end=\"done\"}", number(s.jobs_done));
+  text.more("lockstep_answers_total", "{end=\"failed\"}", number(s.jobs_failed));
+  text.more("lockstep_answers_total", "{end=\"cancelled\"}", number(s.jobs_cancelled));
+  text.counter("lockstep_prompt_tokens_total", "Tokens of prompts, those from the cache too.", number(s.prompt_tokens));
+  text.counter("lockstep_reused_tokens_total", "Tokens of prompts that came from the cache.", number(s.reused_tokens));
+  text.counter("lockstep_generated_tokens_total", "Tokens sampled.", number(s.generated_tokens));
+  text.counter("lockstep_steps_total", "Steps of the model.", number(s.steps));
+  text.counter("lockstep_rows_total", "Tokens that went through the model.", number(s.rows));
+  text.counter("lockstep_step_seconds_total", "Time spent in steps.", s.step_seconds);
+  text.gauge("lockstep_seconds_in_step", "Since the running step began; 0 if none runs.", s.seconds_in_step);
+  text.gauge("lockstep_cache_entries", "States in the prefix cache.", number(s.cache.entries));
+  text.gauge("lockstep_cache_bytes", "Memory of the prefix cache.", number(s.cache.bytes));
+  text.gauge("lockstep_cache_limit_bytes", "Memory that the prefix cache may take.",
+             number(from.settings.scheduler.cache_bytes));
+  text.counter("lockstep_cache_lookups_total", "Prompts looked up.", number(s.cache.lookups));
+  text.counter("lockstep_cache_hits_total", "Prompts of which something was there.", number(s.cache.hits));
+  text.counter("lockstep_cache_evictions_total", "States that had to make room.", number(s.cache.evictions));
+  text.gauge("lockstep_resident_bytes", "Memory of the process that is in RAM, the model's as far as it was read.",
+             resident_bytes());
+  text.gauge("lockstep_model_bytes", "Size of the model's files.", number(from.model_bytes));
+  text.gauge("lockstep_memory_limit_bytes", "Memory that the process may use.", number(from.memory_bytes));
+}
+
+void add_http(Text& text, const HttpCounters& http) {
+  const auto number = [](std::uint64_t value) { return static_cast<double>(value); };
+  text.gauge("lockstep_http_connections", "Open connections.", number(http.connections));
+  text.counter("lockstep_http_connections_total", "Connections accepted.", number(http.connections_total));
+  text.gauge("lockstep_http_active", "Requests that are being answered.", number(http.active));
+  text.counter("lockstep_http_requests_total", "Requests.", number(http.requests_total));
+  text.begin("lockstep_http_answers_total", "Answers by status.", "counter");
+  text.more("lockstep_http_answers_total", "{status=\"2xx\"}", number(http.answers_2xx));
+  text.more("lockstep_http_answers_total", "{status=\"4xx\"}", number(http.answers_4xx));
+  text.more("lockstep_http_answers_total", "{status=\"5xx\"}", number(http.answers_5xx));
+  text.counter("lockstep_http_clients_left_total", "Clients that did not wait for the end of their answer.",
+               number(http.clients_left));
+  text.counter("lockstep_http_received_bytes_total", "Bytes of bodies.", number(http.bytes_in));
+  text.counter("lockstep_http_sent_bytes_total", "Bytes of answers.", number(http.bytes_out));
+}
+
+}  // namespace
+
+std::string metrics_text(const SchedulerStatus& status, const HttpCounters& http, const OperationsSources& sources) {
+  Text text;
+  add_llama(text, status);
+  add_engine(text, status, sources);
+  add_http(text, http);
+  return text.take();
+}
+
+}  // namespace lockstep

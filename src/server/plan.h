@@ -1,0 +1,35 @@
+// An Ask as the engine takes it: the prompt and its tokens, the form of the answer, and a job.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "server/answer.h"
+#include "server/api_state.h"
+#include "server/ask.h"
+#include "text/prompt.h"
+
+namespace lockstep {
+
+struct Plan {
+  Prompt prompt;
+  std::vector<Token> tokens;
+  AnswerSpec answer;
+  Job job;  // without prompt and guide
+};
+
+/// The rendered prompt and its tokens, whatever the context is.
+Prompt render_ask(const Ask& ask);
+std::vector<Token> count_ask(const ApiState& api, const Ask& ask);
+
+/// Throws ApiError 400: for a prompt that leaves no room in the context, in the words that clients of the family look
+/// for; and for a schema that cannot be kept to.
+Plan plan_ask(ApiState& api, const Ask& ask, Family family);
+
+/// What a job takes from a request's fields.
+Job job_of(const ApiState& api, const GenerationFields& fields);
+
+/// The error for a prompt of `tokens` that does not fit.
+ApiError overflow_error(Family family, std::int64_t tokens, std::int64_t context);
+
+}  // namespace lockstep

@@ -1,0 +1,153 @@
+// Items of the responses protocol.
+#include <optional>
+#include <unordered_set>
+#include <utility>
+
+#include "server/http_error.h"
+#include "server/message_parts.h"
+#include "server/normalise.h"
+
+namespace lockstep {
+namespace {
+
+/// Texts of `summary` or `content`: an array of parts, or a string.
+std::string joined(const Fields& item, const char* key) {
+  const Json* list = item.find(key);
+  if (list == nullptr) return {};
+  if (list->is_string()) return list->get<std::string>();
+  std::string text;
+  if (!list->is_array()) return text;
+  for (std::size_t i = 0; i < list->size(); ++i) {
+    const Fields part((*list)[i], indexed_name(item.name_of(key), i));
+    if (!text.empty()) text += "\n\n";
+    text += part.text("text");
+  }
+  return text;
+}
+
+class Reader {
+ public:
+  Reader(std::vector<ClientTool>& tools, const ReaderOptions& options) : tools_(tools), options_(options) {}
+
+  void read(const Fields& item) {
+    const std::string type = item.text("type", item.has("role") ? "message" : "");
+    if (type == "message") return message(item);
+    if (type == "reasoning") return reasoning(item);
+    if (type == "function_call") return call(item, item.find("arguments"));
+    if (type == "custom_tool_call") return custom_call(item);
+    if (type == "local_shell_call") return shell_call(item);
+    if (type == "function_call_output" || type == "custom_tool_call_output" || type == "local_shell_call_output")
+      return output(item);
+    if (type == "additional_tools") {
+      if (const Json* list = item.find("tools")) read_response_tools(*list, item.name_of("tools"), tools_);
+      return;
+    }
+    if (type == "item_reference")
+      throw ApiError(400,
+                     item.name_of("id") + ": '" + item.text("id") +
+                         "' is no item of a response that is kept here, expected the item itself",
+                     item.name_of("id"));
+    // Calls of tools that run on a server, compactions, and what is not known yet: nothing the model could read.
+  }
+
+  std::vector<ClientMessage> take() { return std::move(out_); }
+
+  void add(Role role, std::string text) {
+    out_.emplace_back();
+    out_.back().message.role = role;
+    out_.back().message.content = std::move(text);
+  }
+
+ private:
+  /// The assistant turn that adjacent items make together.
+  ClientMessage& turn() {
+    if (out_.empty() || out_.back().message.role != Role::assistant) add(Role::assistant, {});
+    return out_.back();
+  }
+
+  void message(const Fields& item) {
+    const std::string role = item.text("role", "user");
+    const std::string text = content_text(item, "content", options_);
+    if (role == "assistant") {
+      ClientMessage& client = turn();
+      client.message.content += text;
+      if (client.replay_key.empty()) client.replay_key = item.text("id");
+    } else if (role == "user") {
+      add(Role::user, text);
+    } else if (role == "system" || role == "developer") {
+      add(Role::system, text);
+    } else {
+      item.refuse("role", "user, assistant, system or developer");
+    }
+  }
+
+  void reasoning(const Fields& item) {
+    ClientMessage& client = turn();
+    std::string text = joined(item, "summary");
+    if (text.empty()) text = joined(item, "content");
+    client.message.reasoning += text;
+    client.replay_key = item.text("encrypted_content", item.text("id"));
+  }
+
+  void add_call(const Fields& item, std::string name, std::string arguments) {
+    ToolCall call;
+    call.id = item.text("call_id", item.text("id"));
+    call.name = std::move(name);
+    call.arguments = std::move(arguments);
+    calls_.insert(call.id);
+    turn().message.tool_calls.push_back(std::move(call));
+  }
+
+  std::string name_of(const Fields& item) const {
+    const std::string name = item.text("name");
+    const ClientTool* tool = find_client_tool(tools_, name, item.text("namespace"));
+    return tool == nullptr ? name : tool->name;
+  }
+
+  void call(const Fields& item, const Json* arguments) {
+    std::string text = "{}";
+    if (arguments != nullptr) text = arguments->is_string() ? arguments->get<std::string>() : dump_python(*arguments);
+    add_call(item, name_of(item), std::move(text));
+  }
+
+  void custom_call(const Fields& item) {
+    add_call(item, name_of(item), dump_python(Json{{"input", item.text("input")}}));
+  }
+
+  void shell_call(const Fields& item) {
+    const std::optional<Fields> action = item.object("action");
+    const Json* command = action ? action->find("command") : nullptr;
+    add_call(item, "local_shell", dump_python(Json{{"command", command == nullptr ? Json::array() : *command}}));
+  }
+
+  void output(const Fields& item) {
+    const std::string id = item.text("call_id", item.text("id"));
+    if (!calls_.contains(id))
+      throw ApiError(400, item.name_of("call_id") + ": no call '" + id + "' stands before this output, expected one",
+                     item.name_of("call_id"));
+    add(Role::tool, result_text(item, "output"));
+    out_.back().message.tool_call_id = id;
+  }
+
+  std::vector<ClientTool>& tools_;
+  const ReaderOptions& options_;
+  std::vector<ClientMessage> out_;
+  std::unordered_set<std::string> calls_;
+};
+
+}  // namespace
+
+std::vector<ClientMessage> read_response_items(const Fields& body, const Json& items, std::vector<ClientTool>& tools,
+                                               const ReaderOptions& options) {
+  Reader reader(tools, options);
+  if (std::string text = content_text(body, "instructions", options); !text.empty())
+    reader.add(Role::system, std::move(text));
+  if (items.is_string()) {
+    reader.add(Role::user, items.get<std::string>());
+  } else {
+    for (std::size_t i = 0; i < items.size(); ++i) reader.read(Fields(items[i], indexed_name("input", i)));
+  }
+  return reader.take();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,79 @@
+// Coding agents against the server, by the recipes of docs/clients.md as they are written there; only the port differs.
+//
+//   node agents_test.mjs FOLDER LOCKSTEP [NAME...]      FOLDER has the packages of package.json; NAME: headings
+//
+// Each runs with a home and a working folder of its own, which are removed after it. What counts is the protocol: the
+// agent ends well and prints what the model said, and every request of it was answered, none of them twice.
+import assert from 'node:assert/strict';
+import {spawn} from 'node:child_process';
+import {mkdir, mkdtemp, rm, writeFile} from 'node:fs/promises';
+import {tmpdir} from 'node:os';
+import {dirname, join, resolve} from 'node:path';
+import {test} from 'node:test';
+
+import {Server} from '../server.mjs';
+import {read_recipes} from './recipes.mjs';
+
+const kMinutes = 10;    // an agent's prompt has up to 30,000 tokens, and there may be two cores
+const kAnswer = 100;    // tokens at most, since the demo model may lose itself in such a prompt
+const kMostPosts = 6;   // of one run: the turn, a title, a summary, a few calls of tools; more is a storm of retries
+
+const [folder, program, ...names] = process.argv.slice(2);
+if (!program) throw new Error('expected two arguments: the folder of the installed packages and the lockstep program');
+const recipes = await read_recipes(new URL('../../../docs/clients.md', import.meta.url));
+const chosen = recipes.filter(({name}) => names.length === 0 || names.includes(name));
+if (chosen.length < Math.max(1, names.length)) throw new Error(`no recipe for one of: ${names.join(', ')}`);
+
+/// Runs the commands in `home`/work; {code, out, err}.
+async function run(commands, home) {
+  const env = {
+    HOME: home,
+    PATH: `${join(resolve(folder), 'node_modules', '.bin')}:${process.env.PATH}`,
+    LANG: 'C.UTF-8',
+    TERM: 'dumb',
+    NO_COLOR: '1',
+  };
+  const child = spawn('sh', ['-e', '-c', commands], {
+    cwd: join(home, 'work'), env, detached: true, stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const told = {out: '', err: ''};
+  child.stdout.on('data', (bytes) => { told.out += bytes; });
+  child.stderr.on('data', (bytes) => { told.err += bytes; });
+  const late = setTimeout(() => process.kill(-child.pid, 'SIGKILL'), kMinutes * 60000);
+  const code = await new Promise((done) => child.once('exit', (code, signal) => done(code ?? signal)));
+  clearTimeout(late);
+  try {
+    process.kill(-child.pid, 'SIGKILL');  // what it left running
+  } catch {
+  }
+  return {code, ...told};
+}
+
+for (const {name, files, commands} of chosen) {
+  test(`${name}: answers by its recipe`, {timeout: (kMinutes + 2) * 60000}, async (context) => {
+    const server = await Server.start(program, ['--temperature', '0', '--max-tokens', String(kAnswer)]);
+    const home = await mkdtemp(join(tmpdir(), 'lockstep-client-'));
+    const here = (text) => text.replaceAll('http://127.0.0.1:8000', server.url);
+    try {
+      await mkdir(join(home, 'work'));
+      for (const {path, text} of files) {
+        await mkdir(dirname(join(home, path)), {recursive: true});
+        await writeFile(join(home, path), here(text));
+      }
+      const {code, out, err} = await run(here(commands), home);
+      for (const {path, status, seconds, end, ...more} of server.requests)
+        context.diagnostic(`${path} ${status} ${seconds} s ${end ?? ''} ${JSON.stringify(more)}`);
+      context.diagnostic(`printed: ${JSON.stringify(out.slice(-600))}`);
+      if (code !== 0) context.diagnostic(`stderr: ${err.slice(-2000)}`);
+      assert.equal(code, 0, 'exit code');
+      assert.match(out, /\S/, 'it printed an answer');
+      assert.ok(server.requests.length >= 1, 'it asked the server');
+      const failed = server.requests.filter(({status}) => status !== 200);
+      assert.deepEqual(failed.map(({path, status}) => [path, status]), []);
+      assert.ok(server.requests.length <= kMostPosts, `${server.requests.length} requests`);
+    } finally {
+      await server.stop();
+      await rm(home, {recursive: true, force: true, maxRetries: 5});
+    }
+  });
+}
