@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import {test} from 'node:test';
 
-import {kFact, kModel, kSum, kThoughtSum, kWeather, need, Server, state, too_long} from './setup.mjs';
+import {kEndOfSentence, kFact, kModel, kSum, kThoughtSum, kWeather, need, Server, state, too_long} from './setup.mjs';
 
 const {APICallError, generateText, isStepCount, jsonSchema, Output, streamText, tool} = need('ai');
 const {createAnthropic} = need('@ai-sdk/anthropic');
@@ -13,23 +13,29 @@ const {z} = need('zod');
 const baseURL = () => `${state.url}/v1`;
 const kProviders = {
   'openai-compatible': {
-    model: () => createOpenAICompatible({
-      name: 'lockstep', baseURL: baseURL(), includeUsage: true, supportsStructuredOutputs: true,
+    model: (more) => createOpenAICompatible({
+      name: 'lockstep', baseURL: baseURL(), includeUsage: true, supportsStructuredOutputs: true, ...more,
     })(kModel),
     plain: {lockstep: {reasoningEffort: 'none'}},
     thinking: {lockstep: {reasoningEffort: 'high'}},
   },
   openai: {
-    model: () => createOpenAI({baseURL: baseURL(), apiKey: 'unused'}).responses(kModel),
+    model: (more) => createOpenAI({baseURL: baseURL(), apiKey: 'unused', ...more}).responses(kModel),
     plain: {openai: {reasoningEffort: 'none', forceReasoning: true}},
     thinking: {openai: {reasoningEffort: 'high', reasoningSummary: 'auto', forceReasoning: true}},
   },
   anthropic: {
-    model: () => createAnthropic({baseURL: baseURL(), apiKey: 'unused'})(kModel),
+    model: (more) => createAnthropic({baseURL: baseURL(), apiKey: 'unused', ...more})(kModel),
     plain: {},
     thinking: {anthropic: {thinking: {type: 'enabled', budgetTokens: 1024}}},
   },
 };
+
+/// fetch, with a field that none of the providers has: the answer may not end by itself.
+const endless = (url, init) => fetch(url, {
+  ...init,
+  body: JSON.stringify({...JSON.parse(init.body), logit_bias: {[kEndOfSentence]: -100}}),
+});
 
 const asked = [];
 const tools = {
@@ -100,7 +106,8 @@ for (const [name, provider] of Object.entries(kProviders)) {
 
   test(`${name}: an abort frees the slot`, async () => {
     const control = new AbortController();
-    const stream = streamText(ask(`Write exactly: ${'one two three '.repeat(300)}`, {abortSignal: control.signal}));
+    const model = provider.model({fetch: endless});
+    const stream = streamText(ask(kFact.question, {model, abortSignal: control.signal}));
     let deltas = 0, is_aborted = false;
     for await (const part of stream.stream) {
       if (part.type === 'text-delta' && ++deltas === 4) control.abort();
