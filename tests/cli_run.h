@@ -63,6 +63,9 @@ class Program {
   /// Reads until the text is there; false if the stream ends before.
   bool wait_for_errors(const std::string& text) { return wait_for(err_, errors, text); }
 
+  /// Reads a little more; false if the stream ends.
+  bool read_errors() { return read_some(err_, errors); }
+
   /// Reads both streams to their end and returns the exit code, or minus the signal. Errors are expected to fit a pipe.
   int finish() {
     if (in_ >= 0) close_input();

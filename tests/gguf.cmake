@@ -2,7 +2,7 @@ lockstep_test(gguf_read_test SOURCES gguf_read_test.cc USES tensor base)
 lockstep_test(gguf_split_test SOURCES gguf_split_test.cc USES tensor base)
 lockstep_test(gguf_writer_test SOURCES gguf_writer_test.cc USES tensor base)
 lockstep_test(gguf_damage_test SOURCES gguf_damage_test.cc USES tensor base)
-lockstep_test(gguf_inspect_test SOURCES gguf_inspect_test.cc ${CMAKE_SOURCE_DIR}/src/cli/inspect.cc USES tensor base)
+lockstep_test(gguf_inspect_test SOURCES gguf_inspect_test.cc USES cli tensor base)
 target_link_libraries(gguf_inspect_test PRIVATE fmt::fmt nlohmann_json::nlohmann_json)
 
 # The parser and what it stands on are compiled again, so that the fuzzer sees every branch of them.

@@ -24,7 +24,7 @@ using test::request_text;
 using test::run_program;
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kModel = LOCKSTEP_TEST_DATA "/golden/nano-a.gguf";
+constexpr const char* kModel = LOCKSTEP_SOURCE_DIR "/demo/lockstep-demo.gguf";
 
 /// A file in the test's own folder, gone with this object.
 class TextFile {
@@ -48,7 +48,7 @@ Json event_of(Program& program, const std::string& event) {
   if (!program.wait_for_errors(mark)) return {};
   const std::size_t at = program.errors.find(mark);
   while (program.errors.find('\n', at) == std::string::npos)
-    if (!program.wait_for_errors("\n")) break;
+    if (!program.read_errors()) return {};
   const std::size_t begin = program.errors.rfind('\n', at) + 1;
   return Json::parse(program.errors.substr(begin, program.errors.find('\n', at) - begin));
 }
@@ -56,7 +56,7 @@ Json event_of(Program& program, const std::string& event) {
 int port_of(const std::string& url) { return std::stoi(url.substr(url.rfind(':') + 1)); }
 
 TEST(Serve, WhatCannotWorkIsRefusedAtTheStart) {
-  const TextFile config("bad.toml", "prot = 8000\n"), value("value.toml", "port = \"many\"\n"), empty("keys", "\n");
+  const TextFile config("bad.toml", "prot = 8000\n"), value("value.toml", "slots = \"many\"\n"), empty("keys", "\n");
   const struct {
     const char* name;
     std::vector<std::string> arguments;
@@ -112,7 +112,7 @@ TEST(Serve, ServesUntilItIsToldToStop) {
   EXPECT_EQ(props["lockstep"]["aliases"], Json({"a", "b"}));
   EXPECT_EQ(props["lockstep"]["cache_ram_bytes"], 1'000'000);
   EXPECT_EQ(props["lockstep"]["default_system"], "Be brief.");
-  EXPECT_EQ(props["model_alias"], "nano-a");
+  EXPECT_EQ(props["model_alias"], "lockstep-demo");
   EXPECT_EQ(get("/slots").status, 501);
   EXPECT_EQ(get("/").status, 200);
   const Reply answer =

@@ -7,7 +7,8 @@ lockstep_test(server_protocols_test WHOLE SOURCES server_protocols_test.cc USES 
 lockstep_test(server_model_test WHOLE SOURCES server_model_test.cc USES server cpu)
 if(TARGET lockstep)
   lockstep_test(serve_test SOURCES serve_test.cc USES cli)
-  target_compile_definitions(serve_test PRIVATE LOCKSTEP_PROGRAM="$<TARGET_FILE:lockstep>")
+  target_compile_definitions(serve_test PRIVATE LOCKSTEP_PROGRAM="$<TARGET_FILE:lockstep>"
+                                                LOCKSTEP_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   add_dependencies(serve_test lockstep)
 endif()
 

@@ -103,8 +103,10 @@ for (const is_stream of [false, true]) {
   });
 }
 
-test('messages: the tool runner comes to an answer', async () => {
+test('messages: the tool runner comes to an answer from the whole conversation', async () => {
   const asked = [];
+  const first = await client().messages.countTokens({model: kModel, messages: user(kWeather.question),
+                                                     tools: [weather_tool]});
   const last = await client().beta.messages.toolRunner(plain(kWeather.question, {
     tools: [{
       ...weather_tool,
@@ -118,6 +120,8 @@ test('messages: the tool runner comes to an answer', async () => {
   }));
   assert.deepEqual(asked, [{city: kWeather.city}]);
   assert.match(texts(last), kWeather.answer);
+  // By default it only sends what is new, and the rest when it is told that the server keeps no conversations.
+  assert.ok(prompt_size(last.usage) > first.input_tokens, 'the conversation was lost');
 });
 
 for (const tool_choice of [{type: 'any'}, {type: 'tool', name: kWeather.name}]) {

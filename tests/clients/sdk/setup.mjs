@@ -21,8 +21,8 @@ export const kFact = {question: 'What color is the sky on a clear day?', answer:
 export const kWeather = {
   question: 'What is the weather in Rome?',
   city: 'Rome',
-  result: {degrees: 27},
-  answer: /^27\.?$/,
+  result: {weather: 'sunny'},
+  answer: /^sunny\.$/,
   name: 'get_weather',
   description: 'Get the current weather in a city',
   parameters: {
