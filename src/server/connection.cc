@@ -312,13 +312,10 @@ void Connection::refuse_broken(const Socket::Code& code) {
 }
 
 /// Answers before the body has been read; the connection does not go on after it, if there is one.
-void Connection::refuse(const ApiError& error, HttpHeaders headers) {
+void Connection::refuse(const ApiError& error, const HttpHeaders& headers) {
   accept_exchange();
-  HttpResponse response;
-  response.status = error.status();
-  response.headers = std::move(headers);
-  if (error.retry_after_seconds() > 0) response.headers.add("Retry-After", std::to_string(error.retry_after_seconds()));
-  response.body = json_text(error_body(exchange_->request.family, error, exchange_->request.id)) + "\n";
+  HttpResponse response = error_response(exchange_->request, error);
+  for (const auto& [name, value] : headers.fields()) response.headers.add(name, value);
   respond(exchange_, std::move(response));
 }
 

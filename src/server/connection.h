@@ -51,7 +51,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // An exchange's calls, which are ignored unless it is the one that is being answered.
   void respond(const std::shared_ptr<ExchangeState>& exchange, HttpResponse response);
-  void fail(const std::shared_ptr<ExchangeState>& exchange, const ApiError& error);
+  void fail(const std::shared_ptr<ExchangeState>& exchange, HttpResponse error);
   void begin_stream(const std::shared_ptr<ExchangeState>& exchange, const HttpHeaders& headers);
   void send(const std::shared_ptr<ExchangeState>& exchange, const std::string& bytes);
   void end(const std::shared_ptr<ExchangeState>& exchange);
@@ -76,7 +76,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void fill_request();
   void describe_unfinished();
   void refuse_broken(const Socket::Code& code);
-  void refuse(const ApiError& error, HttpHeaders headers = {});
+  void refuse(const ApiError& error, const HttpHeaders& headers = {});
   void answer_options(const std::vector<std::string>& allowed);
   void accept_exchange();
   void dispatch();

@@ -84,14 +84,10 @@ void Connection::respond(const std::shared_ptr<ExchangeState>& exchange, HttpRes
   queue(std::move(bytes));
 }
 
-void Connection::fail(const std::shared_ptr<ExchangeState>& exchange, const ApiError& error) {
+void Connection::fail(const std::shared_ptr<ExchangeState>& exchange, HttpResponse error) {
   if (exchange != exchange_ || state_ != State::busy) return;
   if (answer_ == Answer::stream) return end(exchange);
-  HttpResponse response;
-  response.status = error.status();
-  if (error.retry_after_seconds() > 0) response.headers.add("Retry-After", std::to_string(error.retry_after_seconds()));
-  response.body = json_text(error_body(exchange->request.family, error, exchange->request.id)) + "\n";
-  respond(exchange, std::move(response));
+  respond(exchange, std::move(error));
 }
 
 void Connection::begin_stream(const std::shared_ptr<ExchangeState>& exchange, const HttpHeaders& headers) {
@@ -121,7 +117,7 @@ void Connection::end(const std::shared_ptr<ExchangeState>& exchange) {
 void Connection::abandon(const std::shared_ptr<ExchangeState>& exchange) {
   if (exchange != exchange_ || state_ != State::busy || answer_ == Answer::complete) return;
   if (answer_ == Answer::stream) return close("the answer was given up");  // not an orderly end: clients must see that
-  fail(exchange, ApiError(500, "the request was given up without an answer"));
+  respond(exchange, error_response(exchange->request, ApiError(500, "the request was given up without an answer")));
 }
 
 void Connection::on_silence(const std::shared_ptr<ExchangeState>& exchange, double seconds,

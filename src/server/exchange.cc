@@ -27,7 +27,10 @@ class TransportExchange : public Exchange {
   }
 
   void fail(const ApiError& error) override {
-    to_connection([error](Connection& connection, const State& state) { connection.fail(state, error); });
+    to_connection(
+        [response = error_response(state_->request, error)](Connection& connection, const State& state) mutable {
+          connection.fail(state, std::move(response));
+        });
   }
 
   void begin_stream(HttpHeaders headers) override {

@@ -95,6 +95,14 @@ Router::Match Router::match(std::string_view method, std::string_view path) cons
   return match;
 }
 
+HttpResponse error_response(const HttpRequest& request, const ApiError& error) {
+  HttpResponse response;
+  response.status = error.status();
+  if (error.retry_after_seconds() > 0) response.headers.add("Retry-After", std::to_string(error.retry_after_seconds()));
+  response.body = json_text(error_body(request.family, error, request.id)) + "\n";
+  return response;
+}
+
 Family family_of(std::string_view path, const HttpHeaders& headers) {
   const bool is_below = path == "/messages" || path.starts_with("/messages/");
   return is_below || headers.has("anthropic-version") ? Family::anthropic : Family::openai;

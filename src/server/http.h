@@ -128,6 +128,9 @@ class Router {
   std::optional<HttpRoute> fallback_;
 };
 
+/// The answer that an error is, in the shape of the request's family.
+HttpResponse error_response(const HttpRequest& request, const ApiError& error);
+
 /// Whose shape an error has: Anthropic's below /messages, and for clients that sent anthropic-version.
 Family family_of(std::string_view path, const HttpHeaders& headers);
 

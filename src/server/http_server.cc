@@ -96,6 +96,7 @@ class HttpServer::Impl {
     out.clients_left = from.clients_left;
     out.bytes_in = from.bytes_in;
     out.bytes_out = from.bytes_out;
+    out.body_bytes = from.body_bytes;
     return out;
   }
 

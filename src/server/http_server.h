@@ -60,6 +60,7 @@ struct HttpCounters {
   std::uint64_t answers_2xx = 0, answers_4xx = 0, answers_5xx = 0;
   std::uint64_t clients_left = 0;  // before their answer was complete
   std::uint64_t bytes_in = 0, bytes_out = 0;
+  std::uint64_t body_bytes = 0;  // of requests, held now
 };
 
 class HttpServer {

@@ -104,6 +104,7 @@ void add_http(Text& text, const HttpCounters& http) {
   text.more("lockstep_http_answers_total", "{status=\"5xx\"}", number(http.answers_5xx));
   text.counter("lockstep_http_clients_left_total", "Clients that did not wait for the end of their answer.",
                number(http.clients_left));
+  text.gauge("lockstep_http_body_bytes", "Bodies of requests, held now.", number(http.body_bytes));
   text.counter("lockstep_http_received_bytes_total", "Bytes of bodies.", number(http.bytes_in));
   text.counter("lockstep_http_sent_bytes_total", "Bytes of answers.", number(http.bytes_out));
 }

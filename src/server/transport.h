@@ -33,9 +33,9 @@ struct Transport {
 
   std::shared_ptr<const Router> router;
   std::unordered_set<std::shared_ptr<Connection>> connections;  // open ones
-  std::size_t body_bytes = 0;                                   // held now
   bool is_shutting_down = false;
 
+  std::atomic<std::size_t> body_bytes{0};  // held now
   std::atomic<std::uint64_t> connections_open{0}, connections_total{0}, requests_total{0};
   std::atomic<std::uint64_t> answers_2xx{0}, answers_4xx{0}, answers_5xx{0}, clients_left{0}, bytes_in{0}, bytes_out{0};
 
