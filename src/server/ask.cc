@@ -196,6 +196,9 @@ Ask read_chat_ask(const Json& json, const ApiSources& sources, ReplayMap& replay
 Ask read_anthropic_ask(const Json& json, const ApiSources& sources, ReplayMap& replay) {
   const Fields body(json);
   Ask ask = begin(body, Protocol::anthropic, sources);
+  if (body.object("thread"))  // its SDK sends the whole history once it is told
+    throw ApiError(400, "thread: conversations are not kept here, expected all messages in every request", "thread")
+        .with({{"details", {{"error_code", "thread_unsupported_request"}, {"unsupported", Json::array({"thread"})}}}});
   ask.tools = read_anthropic_tools(body);
   if (const auto config = body.object("output_config")) {
     if (const auto format = config->object("format")) read_format(ask, *format, false);

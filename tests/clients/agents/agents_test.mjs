@@ -6,7 +6,7 @@
 // agent ends well and prints what the model said, and every request of it was answered, none of them twice.
 import assert from 'node:assert/strict';
 import {spawn} from 'node:child_process';
-import {mkdir, mkdtemp, rm, writeFile} from 'node:fs/promises';
+import {mkdir, mkdtemp, readdir, readFile, rm, writeFile} from 'node:fs/promises';
 import {tmpdir} from 'node:os';
 import {dirname, join, resolve} from 'node:path';
 import {test} from 'node:test';
@@ -42,11 +42,21 @@ async function run(commands, home) {
   const late = setTimeout(() => process.kill(-child.pid, 'SIGKILL'), kMinutes * 60000);
   const code = await new Promise((done) => child.once('exit', (code, signal) => done(code ?? signal)));
   clearTimeout(late);
-  try {
-    process.kill(-child.pid, 'SIGKILL');  // what it left running
-  } catch {
-  }
+  await end_all_of(home);
   return {code, ...told};
+}
+
+/// Ends what an agent left running, daemons too: whatever has this home.
+async function end_all_of(home) {
+  for (const id of (await readdir('/proc')).filter((name) => /^\d+$/.test(name))) {
+    const environment = await readFile(`/proc/${id}/environ`, 'utf8').catch(() => '');
+    if (!environment.split('\0').includes(`HOME=${home}`)) continue;
+    try {
+      process.kill(Number(id), 'SIGKILL');
+    } catch (error) {
+      if (error.code !== 'ESRCH') throw error;  // it had just ended by itself
+    }
+  }
 }
 
 /// Runs commands of a recipe with a home and a server of their own; gives what was printed and the server's requests,
