@@ -208,8 +208,9 @@ class Serve {
 
   /// Returns when a signal came after the model was loaded, or when it could not be.
   void wait_for_end(const Signals& signals, std::thread& loader) {
-    while (!is_loading_over_) {
-      if (signals.wait(0.1) == 0) continue;
+    bool is_told = false;
+    while (!is_loading_over_ && !is_told) is_told = signals.wait(0.1) != 0;
+    if (!is_loading_over_) {  // asked again: a signal may come just after it was over
       // Loading cannot be interrupted, and nothing is lost by ending here.
       log_.info("told to stop while loading");
       std::fflush(stderr);
@@ -217,8 +218,7 @@ class Serve {
     }
     loader.join();
     if (failure_) return;
-    while (signals.wait(3600) == 0) {
-    }
+    while (!is_told) is_told = signals.wait(3600) != 0;
     signals.let_through();
   }
 

@@ -151,7 +151,11 @@ void read_config(CLI::App& command, const std::string& path) {
     if (option == nullptr || item.name == "config" || item.name == "help")
       throw CLI::ConfigError(path + ": " + item.fullname() + " is no setting, expected the name of an option of serve");
     if (option->count() > 0) continue;
-    option->add_result(item.inputs);
+    if (option->get_expected_min() == 0) {  // a flag, which may mean the opposite of its name
+      option->add_result(option->get_flag_value(item.name, CLI::ConfigTOML().to_flag(item)));
+    } else {
+      option->add_result(item.inputs);
+    }
     option->run_callback();
   }
 }
