@@ -303,7 +303,7 @@ TEST(ServerLog, ALineARequestInBothForms) {
   record.status = 200;
   record.seconds = 1.23456;
   record.end = "done";
-  record.notes = {{"cached_tokens", 12}, {"back_end", "cpu (avx2)"}};
+  record.notes = {{"cached_tokens", 12}, {"back_end", "cpu (avx2)"}, {"rates", {{"decode", 2.5}}}};
   Log(LogLevel::info, true, keep).request(record);
   const Json json = Json::parse(lines.at(0));
   EXPECT_EQ(json["event"], "request");
@@ -315,7 +315,8 @@ TEST(ServerLog, ALineARequestInBothForms) {
   Log(LogLevel::info, false, keep).request(record);
   EXPECT_EQ(lines.at(1).find('\n'), std::string::npos);
   EXPECT_NE(lines.at(1).find(R"(path="/v1/chat/completions\n2026 level=error forged")"), std::string::npos) << lines[1];
-  EXPECT_NE(lines.at(1).find(" cached_tokens=12 back_end=\"cpu (avx2)\""), std::string::npos) << lines[1];
+  EXPECT_NE(lines.at(1).find(" cached_tokens=12 back_end=\"cpu (avx2)\" rates.decode=2.5"), std::string::npos)
+      << lines[1];
 }
 
 TEST(ServerLog, LevelsLeaveLinesOut) {

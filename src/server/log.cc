@@ -52,6 +52,17 @@ std::string field_text(const nlohmann::ordered_json& value) {
   return value.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
 }
 
+/// Members of objects are fields of their own: lockstep.queue_ms=1.5
+void add_fields(std::string& line, const std::string& prefix, const nlohmann::ordered_json& fields) {
+  for (const auto& [key, value] : fields.items()) {
+    if (value.is_object()) {
+      add_fields(line, prefix + key + ".", value);
+    } else {
+      line.append(" ").append(prefix).append(key).append("=").append(field_text(value));
+    }
+  }
+}
+
 }  // namespace
 
 LogLevel log_level_named(std::string_view name) {
@@ -96,8 +107,7 @@ void Log::add(LogLevel level, std::string_view message, const Fields& fields) {
     line = json_text(all);
   } else {
     line = fmt::format("{} {:<7} {}", time_text(), name_of(level), message);
-    if (fields.is_object())
-      for (const auto& [key, value] : fields.items()) line += " " + key + "=" + field_text(value);
+    if (fields.is_object()) add_fields(line, {}, fields);
   }
   const std::lock_guard lock(mutex_);
   write_(line);
