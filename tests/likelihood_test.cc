@@ -38,8 +38,9 @@ TEST(Likelihood, ARowOfLogitsBecomesProbabilities) {
   for (const auto& c : cases) {
     const LogitRow row(c.logits);
     const double scale = std::abs(static_cast<double>(c.logits[0]));
+    // Expected values are by hand, with the C library's logarithm; the logits themselves are rounded to f32.
     EXPECT_NEAR(-row.ln_probability(static_cast<std::size_t>(c.token)), c.surprise,
-                scale > 1e6 ? scale : 1e-5 * std::max(1.0, scale))
+                1e-5 * (scale > 1e6 ? 1 : std::max(1.0, scale)))
         << c.name;
     EXPECT_EQ(row.likeliest, c.likeliest) << c.name;
   }
@@ -57,7 +58,8 @@ TEST(Likelihood, DivergenceIsThatOfTheReference) {
   const LogitRow p(even), q(odd), r(third), s(other);
   EXPECT_EQ(kl_divergence(p, p), 0);
   EXPECT_EQ(kl_divergence(q, q), 0);
-  // 1/2 ln(1/2 / 1/4) + 1/2 ln(1/2 / 3/4), and the other way round: it is not symmetric.
+  // 1/2 ln(1/2 / 1/4) + 1/2 ln(1/2 / 3/4), and the other way round: it is not symmetric. By hand: the tolerance is for
+  // ln 2 and ln 3 as f32 logits.
   EXPECT_NEAR(kl_divergence(p, q), 0.5 * std::log(2.0) + 0.5 * std::log(2.0 / 3), 1e-7);
   EXPECT_NEAR(kl_divergence(q, p), 0.25 * std::log(0.5) + 0.75 * std::log(1.5), 1e-7);
   // 1/2, 1/4, 1/4 against 1/4, 1/4, 1/2.

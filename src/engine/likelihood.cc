@@ -78,10 +78,10 @@ LogitRow::LogitRow(std::span<const float> row) : logits(row) {
       throw Error(Error::Kind::bad_file, "logits: one is not finite, expected numbers; is the model file whole?");
   const auto best = std::max_element(row.begin(), row.end());
   likeliest = static_cast<Token>(best - row.begin());
-  const double largest = static_cast<double>(*best);
+  largest = static_cast<double>(*best);
   double sum = 0;
   for (const float logit : row) sum += exp_below_one(static_cast<double>(logit) - largest);
-  normaliser = largest + log_f64(sum);
+  log_sum = log_f64(sum);
 }
 
 double kl_divergence(const LogitRow& reference, const LogitRow& model) {

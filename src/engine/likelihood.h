@@ -20,11 +20,15 @@ struct LogitRow {
   /// Throws Error::bad_file if a logit is not finite.
   explicit LogitRow(std::span<const float> row);
 
-  double ln_probability(std::size_t token) const { return static_cast<double>(logits[token]) - normaliser; }
+  double ln_probability(std::size_t token) const {
+    return (static_cast<double>(logits[token]) - largest) -
+           log_sum;  // in this order: log_sum may vanish beside large logits
+  }
 
   std::span<const float> logits;
-  double normaliser;  // ln of the sum of e^logit
-  Token likeliest;    // of equal logits, the lowest token
+  double largest;   // logit
+  double log_sum;   // ln of the sum of e^(logit - largest)
+  Token likeliest;  // of equal logits, the lowest token
 };
 
 /// The sum of p * ln(p / q), p the probabilities of `reference` and q those of `model`, in nats. A p below e^-700
