@@ -263,4 +263,14 @@ inline std::string parameter(const std::string& name, bool is_string, const std:
          "</｜DSML｜parameter>";
 }
 
+inline const std::string kCall =
+    call_block("get_weather", parameter("city", true, "Oslo") + "\n" + parameter("days", false, "3"));
+inline const std::string kThinkAndCall = "Think.</think>Look:" + kCall;
+
+inline std::string joined(const std::vector<std::string>& lines) {
+  std::string out;
+  for (const std::string& line : lines) out += line + "\n";
+  return out;
+}
+
 }  // namespace lockstep::test

@@ -235,7 +235,7 @@ TEST(Eval, AllLogitsAlikeMeanAPerplexityOfTheVocabulary) {
   EXPECT_EQ(passages[2].tokens.size(), passages[2].first_scored) << "the thought is not known, so nothing is scored";
   const Measurement measured = measure(*engine, engine.get(), passages);
   const double vocabulary = engine->config().vocabulary;
-  EXPECT_NEAR(measured.model.perplexity(), vocabulary, 1e-9 * vocabulary);
+  EXPECT_NEAR(measured.model.perplexity(), vocabulary, 1e-9 * vocabulary);  // by way of f64 logarithms
   EXPECT_EQ(measured.model.likeliest, 3) << "the ends of three answers";
   EXPECT_EQ(measured.compared.mean(), 0);
 }

@@ -22,16 +22,6 @@ Json chat_tools_body(bool is_stream = false) {
   body["tools"] = parse_json(kTools, "tools");
   return body;
 }
-const std::string kCall =
-    call_block("get_weather", parameter("city", true, "Oslo") + "\n" + parameter("days", false, "3"));
-const std::string kThinkAndCall = "Think.</think>Look:" + kCall;
-
-std::string joined(const std::vector<std::string>& lines) {
-  std::string out;
-  for (const std::string& line : lines) out += line + "\n";
-  return out;
-}
-
 /// Chunks in short: what each delta holds, equal neighbours once.
 std::string chat_shape(const std::vector<Event>& events) {
   std::vector<std::string> out;

@@ -25,16 +25,6 @@ Json response_body(bool is_stream = false) {
   return {{"model", "m"}, {"stream", is_stream}, {"input", "hi"}, {"tools", Json::array({tool})}};
 }
 
-const std::string kCall =
-    call_block("get_weather", parameter("city", true, "Oslo") + "\n" + parameter("days", false, "3"));
-const std::string kThinkAndCall = "Think.</think>Look:" + kCall;
-
-std::string joined(const std::vector<std::string>& lines) {
-  std::string out;
-  for (const std::string& line : lines) out += line + "\n";
-  return out;
-}
-
 /// Names of events, equal neighbours once.
 std::string names(const std::vector<Event>& events) {
   std::vector<std::string> out;

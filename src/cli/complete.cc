@@ -74,7 +74,7 @@ int run_complete(const CompleteOptions& options, bool has_text) {
   check_utf8(options.system, "--system");
   const SamplerParams params = sampler_params_of(options.generation);
   Interrupts interrupts;
-  const auto engine = load_engine(options.model, 512, options.generation.context);
+  const auto engine = load_engine(options.model, kUsualRows, options.generation.context);
   const Tokenizer& tokenizer = engine->tokenizer();
 
   GenerateRequest request = request_of(options.generation, tokenizer);

@@ -9,8 +9,6 @@
 namespace lockstep {
 
 inline constexpr std::string_view kDemoModel = "lockstep-demo.gguf";
-inline constexpr std::string_view kDemoDspark = "lockstep-demo-dspark.gguf";
-inline constexpr std::string_view kDemoMtp = "lockstep-demo-mtp.gguf";
 inline constexpr std::string_view kDemoPrompts = "prompts";  // a folder of suites (docs/eval.md)
 
 /// The folders that may hold them, in the order in which they are looked at: share/lockstep/demo of the tree that this

@@ -13,7 +13,6 @@ namespace lockstep {
 namespace {
 
 constexpr std::int64_t kUsualContext = 32768;
-constexpr int kUsualRows = 512;  // as load_engine
 
 struct InspectCommand {
   InspectOptions inspect;

@@ -65,7 +65,7 @@ int run_logits(const LogitsOptions& options) {
   if (options.oracle) return run_oracle(options, stops.flag());
   const Schedule schedule = parse_schedule(options.schedule);
   // A chunk is a step: the engine is made for as many rows.
-  const auto engine = load_engine(options.model, std::max(512, schedule.chunk));
+  const auto engine = load_engine(options.model, std::max(kUsualRows, schedule.chunk));
   const std::vector<std::vector<Token>> sequences = read_sequences(options, engine->config());
   OutputFile out(options.out);
   std::vector<std::uint64_t> first_row(sequences.size() + 1, 0);

@@ -44,10 +44,12 @@ GgufOptions gguf_options_of(const ModelOptions& options);
 std::optional<DType> rocmfp2_of(const ModelOptions& options);
 /// Prints a decision worth knowing on stderr.
 void print_note(const std::string& note);
+inline constexpr int kUsualRows = 512;  // tokens a step, where a command has no reason for another number
+
 /// Loads the model and says on stderr what decisions were made and how much memory it will need: for a sequence of
 /// `context` tokens (0: 32768, or what the model was made for), beside `others` bytes of models that are loaded
 /// already. Throws Error::no_memory if that cannot fit, and what Engine throws.
-std::unique_ptr<Engine> load_engine(const ModelOptions& options, int max_rows = 512, std::int64_t context = 0,
+std::unique_ptr<Engine> load_engine(const ModelOptions& options, int max_rows = kUsualRows, std::int64_t context = 0,
                                     std::uint64_t others = 0);
 
 /// A line for every environment variable of the engine that people come from (cli/migration.h). The only place that

@@ -18,14 +18,6 @@ namespace {
 constexpr std::int64_t kPieceBytes = 1 << 20;  // made by a thread at a time, in whole rows
 constexpr std::int64_t kPieces = 32;           // and written together
 
-// What general.file_type says; the numbers are llama.cpp's. Readers show it and decide by the tensors.
-constexpr struct {
-  DType dtype;
-  std::uint32_t file_type;
-} kFileTypes[] = {{DType::f32, 0},      {DType::f16, 1},   {DType::q4_0, 2},  {DType::q8_0, 7},  {DType::q2_k, 10},
-                  {DType::q3_k, 12},    {DType::q4_k, 15}, {DType::q5_k, 17}, {DType::q6_k, 18}, {DType::iq2_xxs, 19},
-                  {DType::iq3_xxs, 23}, {DType::bf16, 32}, {DType::mxfp4, 38}};
-
 /// The worst row of a buffer, kept as the first one in the tensor: which thread found it first does not matter.
 class FirstProblem {
  public:
@@ -95,14 +87,10 @@ class TensorMaker {
   std::vector<std::vector<float>> scratch_;  // by thread
 };
 
-/// The format that most bytes have.
-std::uint32_t file_type_of(const ConvertPlan& plan) {
+std::uint32_t common_file_type(const ConvertPlan& plan) {
   std::uint64_t bytes[kDTypeCount] = {};
   for (const ConvertTensor& tensor : plan.tensors) bytes[static_cast<std::size_t>(tensor.dtype)] += tensor.bytes();
-  const auto most = static_cast<DType>(std::max_element(std::begin(bytes), std::end(bytes)) - std::begin(bytes));
-  for (const auto& [dtype, file_type] : kFileTypes)
-    if (dtype == most) return file_type;
-  return 1024;  // "guessed": a format of another family
+  return file_type_of(bytes);
 }
 
 void set_sampling_keys(GgufWriter& writer, const SamplingHints& hints) {
@@ -121,7 +109,7 @@ void set_keys(GgufWriter& writer, const ConvertPlan& plan) {
   writer.set("general.type", std::string_view("model"));
   writer.set("general.name", plan.options.name.empty() ? plan.config.name : plan.options.name);
   set_sampling_keys(writer, plan.sampling);
-  writer.set("general.file_type", file_type_of(plan));
+  writer.set("general.file_type", common_file_type(plan));
   writer.set("general.quantization_version", std::uint32_t{2});
   const int hash_layers = plan.kind == ConvertKind::trunk ? plan.config.hash_layers : 0;
   set_model_keys(writer, prefix, plan.model, hash_layers, plan.ratios);

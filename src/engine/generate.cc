@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "engine/prefix_cache.h"
 #include "text/chat.h"
 #include "text/utf8_stream.h"
 
@@ -75,8 +76,7 @@ struct Generator::Held {
 
   /// How many tokens of `prompt` need not be run. The last one always is: its logits are wanted.
   std::size_t reusable(std::span<const Token> prompt) const {
-    const auto end = std::mismatch(tokens.begin(), tokens.end(), prompt.begin(), prompt.end() - 1).first;
-    const auto common = static_cast<std::size_t>(end - tokens.begin());
+    const std::size_t common = common_length(tokens, prompt.first(prompt.size() - 1));
     return static_cast<Position>(common) >= cache.rewind_floor() ? common : 0;
   }
   void rewind(std::size_t length) {

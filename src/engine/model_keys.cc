@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -77,6 +78,22 @@ void set_tokenizer_keys(GgufWriter& writer, const Vocabulary& vocabulary) {
   writer.set("tokenizer.ggml.add_bos_token", false);  // the chat text carries it
   writer.set("tokenizer.ggml.add_eos_token", false);
   if (!vocabulary.chat_template.empty()) writer.set("tokenizer.chat_template", vocabulary.chat_template);
+}
+
+std::uint32_t file_type_of(std::span<const std::uint64_t, kDTypeCount> bytes) {
+  // The numbers are llama.cpp's, and those of its ROCmFPX fork.
+  constexpr struct {
+    DType dtype;
+    std::uint32_t file_type;
+  } kFileTypes[] = {{DType::f32, 0},       {DType::f16, 1},       {DType::q4_0, 2},           {DType::q8_0, 7},
+                    {DType::q2_k, 10},     {DType::q3_k, 12},     {DType::q4_k, 15},          {DType::q5_k, 17},
+                    {DType::q6_k, 18},     {DType::iq2_xxs, 19},  {DType::iq3_xxs, 23},       {DType::bf16, 32},
+                    {DType::mxfp4, 38},    {DType::rocmfp4, 100}, {DType::rocmfp4_fast, 103}, {DType::rocmfp6, 110},
+                    {DType::rocmfp8, 111}, {DType::rocmfp3, 112}, {DType::rocmfp2, 118}};
+  const auto most = static_cast<DType>(std::max_element(bytes.begin(), bytes.end()) - bytes.begin());
+  for (const auto& entry : kFileTypes)
+    if (entry.dtype == most) return entry.file_type;
+  return 1024;
 }
 
 }  // namespace lockstep

@@ -20,4 +20,8 @@ void set_model_keys(GgufWriter& writer, std::string_view prefix, const Config& c
 /// The keys tokenizer.*, among them the chat template if there is one.
 void set_tokenizer_keys(GgufWriter& writer, const Vocabulary& vocabulary);
 
+/// The number that general.file_type has for a file with so many bytes of each format: that of the format with the
+/// most. Readers show it and decide by the tensors. 1024 ("guessed") for formats that have none.
+std::uint32_t file_type_of(std::span<const std::uint64_t, kDTypeCount> bytes);
+
 }  // namespace lockstep

@@ -112,7 +112,7 @@ void PrefixCache::put(Tokens tokens, std::size_t length, SequenceCache cache, st
 }
 
 void PrefixCache::shrink(std::size_t bytes, std::span<const std::span<const Token>> waiting) {
-  while (held_bytes() > bytes) {
+  while ((stats_.bytes = held_bytes()) > bytes) {
     const std::size_t index = victim(waiting);
     if (index == entries_.size()) break;
     entries_[index].cache.reset();
@@ -175,7 +175,6 @@ void PrefixCache::forget_oldest_evicted() {
 
 PrefixCache::Stats PrefixCache::stats() const {
   Stats stats = stats_;
-  stats.bytes = held_bytes();
   for (const Entry& entry : entries_) stats.entries += entry.cache.has_value();
   return stats;
 }

@@ -47,7 +47,7 @@ class PrefixCache {
 
   struct Stats {
     std::size_t entries = 0;
-    std::size_t bytes = 0;
+    std::size_t bytes = 0;  // counted when something is put or dropped: status is asked for after every step
     std::uint64_t lookups = 0, hits = 0, evictions = 0;
     std::uint64_t tokens_reused = 0, tokens_asked = 0;
   };

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "engine/engine.h"
+#include "engine/model_keys.h"
 #include "engine/quantise.h"
 #include "tensor/quantise.h"
 
@@ -49,7 +50,7 @@ const ImportanceEntry* importance_of(const QuantisePlan& plan, const GgufTensor&
 std::uint32_t common_file_type(const QuantisePlan& plan) {
   std::uint64_t bytes[kDTypeCount] = {};
   for (const QuantiseTensor& tensor : plan.tensors) bytes[static_cast<std::size_t>(tensor.to)] += tensor.bytes();
-  return file_type_of(static_cast<DType>(std::max_element(std::begin(bytes), std::end(bytes)) - std::begin(bytes)));
+  return file_type_of(bytes);
 }
 
 }  // namespace

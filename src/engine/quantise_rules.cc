@@ -103,18 +103,4 @@ DType fitting(DType wanted, std::int64_t width) {
   return fits(near) ? near : DType::f16;
 }
 
-std::uint32_t file_type_of(DType dtype) {
-  constexpr struct {
-    DType dtype;
-    std::uint32_t file_type;
-  } kFileTypes[] = {{DType::f32, 0},       {DType::f16, 1},       {DType::q4_0, 2},           {DType::q8_0, 7},
-                    {DType::q2_k, 10},     {DType::q3_k, 12},     {DType::q4_k, 15},          {DType::q5_k, 17},
-                    {DType::q6_k, 18},     {DType::iq2_xxs, 19},  {DType::iq3_xxs, 23},       {DType::bf16, 32},
-                    {DType::mxfp4, 38},    {DType::rocmfp4, 100}, {DType::rocmfp4_fast, 103}, {DType::rocmfp6, 110},
-                    {DType::rocmfp8, 111}, {DType::rocmfp3, 112}, {DType::rocmfp2, 118}};
-  for (const auto& entry : kFileTypes)
-    if (entry.dtype == dtype) return entry.file_type;
-  return 1024;
-}
-
 }  // namespace lockstep

@@ -39,8 +39,4 @@ bool matches(const TypeRule& rule, std::string_view tensor);
 /// block; else q4_0 for formats of up to 4.5 bits and q8_0 for larger ones, and f16 where not even blocks of 32 fit.
 DType fitting(DType wanted, std::int64_t width);
 
-/// The number that general.file_type has for a file most of whose bytes have this format; readers show it and decide by
-/// the tensors. 1024 ("guessed") for formats that have none.
-std::uint32_t file_type_of(DType dtype);
-
 }  // namespace lockstep

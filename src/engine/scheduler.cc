@@ -201,11 +201,7 @@ bool Scheduler::admit() {
         const std::size_t reusable = job.use_cache && !job.score_prompt ? reusable_of(job.prompt) : job.prompt.size();
         const bool is_coming = std::any_of(active_.begin(), active_.end(), [&](const std::unique_ptr<Active>& active) {
           if (!active->is_prefilling() || options_.cache_bytes == 0) return false;
-          const auto& tokens = *active->tokens;
-          const std::size_t n = std::min(tokens.size(), job.prompt.size());
-          const auto common = static_cast<std::size_t>(
-              std::mismatch(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(n), job.prompt.begin()).first -
-              tokens.begin());
+          const std::size_t common = common_length(*active->tokens, job.prompt);
           const bool gains = common > reusable + static_cast<std::size_t>(kLeastChunk) && common > active->done;
           if (gains && common < active->prompt) active->forks.insert(common);
           return gains;
