@@ -279,8 +279,8 @@ def train_drafters(trunk, feed, mode, cases, options, log):
             if not all(math.isfinite(number) for number in numbers):
                 raise FloatingPointError("a drafter's loss is not finite")
     out = pathlib.Path(options.out)
-    save_state(out, "dspark", dspark)
-    save_state(out, "mtp", mtp)
+    save_state(out, "dspark", dspark.state_dict())
+    save_state(out, "mtp", mtp.state_dict())
     with torch.no_grad():
         table = acceptance(trunk, dspark, mtp, cases, mode, device)
     for skill, (rounds, accepted, singles, right) in table.items():

@@ -79,11 +79,11 @@ def _keeps_float32(name, tensor):
     return tensor.dim() < 2 or leaf in ("fn", "ape", "gate")
 
 
-def save_state(folder, stem, module):
-    """A module's state as STEM-0.safetensors, STEM-1...: matrices in bfloat16, as the forward pass uses them, small
-    and sensitive tensors in float32."""
+def save_state(folder, stem, state):
+    """A module's state_dict as STEM-0.safetensors, STEM-1...: matrices in bfloat16, as the forward pass uses them,
+    small and sensitive tensors in float32."""
     tensors = {}
-    for name, tensor in module.state_dict().items():
+    for name, tensor in state.items():
         if tensor.is_floating_point() and not _keeps_float32(name, tensor):
             tensor = tensor.bfloat16()
         tensors[name] = tensor.cpu()

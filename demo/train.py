@@ -48,8 +48,9 @@ PHASES = {
     "B": Phase(0.40, {128: 0.2, 512: 0.4, 2048: 0.4}, select=True, round_rows=False),
     "C": Phase(0.20, {128: 0.1, 512: 0.3, 2048: 0.3, 4096: 0.3}, select=True, round_rows=False),
     "D": Phase(0.15, {128: 0.1, 512: 0.3, 2048: 0.3, 4096: 0.3}, select=True, round_rows=True),
-    # For a second run: rows of 512 hold the tool calls, the skill that needs the most tokens.
+    # For later runs: rows of 512 hold the tool calls, the skill that needs the most tokens.
     "E": Phase(1.00, {128: 0.15, 512: 0.55, 2048: 0.15, 4096: 0.15}, select=True, round_rows=True),
+    "F": Phase(1.00, {128: 0.10, 512: 0.75, 2048: 0.08, 4096: 0.07}, select=True, round_rows=True),
 }
 
 
@@ -150,7 +151,7 @@ def train_trunk(model, feed, phases, options, log, evaluate):
         phase = PHASES[phases[index]]
         if index != current:
             if current is not None:
-                save_state(options.out, "trunk", model)
+                save_state(options.out, "trunk", model.state_dict())
                 evaluate(f"after phase {phases[current]}", PHASES[phases[current]].mode(512, dtype))
             steps = {}  # frees the old graphs before the new ones take memory
             gc.collect()
@@ -177,7 +178,7 @@ def train_trunk(model, feed, phases, options, log, evaluate):
             log(f"step {count} phase {phases[index]} Mtokens {tokens / 1e6:.1f} row {lengths[-1]}", numbers)
             if not all(math.isfinite(number) for number in numbers.values()):
                 raise FloatingPointError("the loss is not finite")
-    save_state(options.out, "trunk", model)
+    save_state(options.out, "trunk", model.state_dict())
     if on_gpu:
         log(f"trunk: {count} steps, {tokens / 1e6:.1f} M tokens, peak {torch.cuda.max_memory_allocated() / 1e9:.1f} GB")
     log("rows generated and drawn", feed.report())

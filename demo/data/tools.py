@@ -166,6 +166,43 @@ def invented_tool(rng):
     return Tool(name, description, tuple(slots), wordings, results, "")
 
 
+def _unusual_name(rng):
+    """A name that no verb and no habit tells: it must be copied from the schema."""
+    draw = rng.random()
+    if draw < 0.25:
+        return w.invented(rng)
+    words = [rng.choice(_VERBS) if rng.random() < 0.3 else w.any_word(rng).lower() for _ in range(rng.choice((2, 2, 3)))]
+    if draw < 0.85:
+        return "_".join(words)
+    return words[0] + "".join(map(w.capital, words[1:])) if draw < 0.95 else "-".join(words)
+
+
+def _renamed(made, name, slot, parameter):
+    """The offer under another name, with another name of one parameter too unless slot is None."""
+    schema = {**made.schema, "name": name}
+    parameters = dict(made.parameters)
+    if slot is not None and parameter not in parameters.values():
+        old = parameters[slot]
+        parameters[slot] = parameter
+        fields = dict(schema["parameters"])
+        fields["properties"] = {parameter if key == old else key: value for key, value in fields["properties"].items()}
+        if "required" in fields:
+            fields["required"] = [parameter if key == old else key for key in fields["required"]]
+        schema["parameters"] = fields
+    return dataclasses.replace(made, name=name, parameters=parameters, schema=schema)
+
+
+def rename_some(rng, offers, share):
+    """The offers, that share of them under unusual names, a third of these with an unusual parameter."""
+    out = []
+    for made in offers:
+        if rng.random() < share:
+            slot = rng.choice(list(made.parameters)) if made.parameters and rng.random() < 0.33 else None
+            made = _renamed(made, _unusual_name(rng), slot, _unusual_name(rng))
+        out.append(made)
+    return out if len({made.name for made in out}) == len(out) else list(offers)
+
+
 def draw_offers(rng, count):
     """Tools of different names; distractors are often of a kind with the others."""
     out, names = [], set()

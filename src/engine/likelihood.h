@@ -21,8 +21,8 @@ struct LogitRow {
   explicit LogitRow(std::span<const float> row);
 
   double ln_probability(std::size_t token) const {
-    return (static_cast<double>(logits[token]) - largest) -
-           log_sum;  // in this order: log_sum may vanish beside large logits
+    // The differences first: beside large logits log_sum would vanish.
+    return (static_cast<double>(logits[token]) - largest) - log_sum;
   }
 
   std::span<const float> logits;
