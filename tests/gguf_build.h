@@ -83,4 +83,13 @@ class TempFolder {
   std::filesystem::path path_;
 };
 
+/// What a writer has left behind in a folder.
+inline std::vector<std::string> unfinished_in(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (const std::string name = entry.path().filename().string(); name.find(".part-") != std::string::npos)
+      names.push_back(name);
+  return names;
+}
+
 }  // namespace lockstep::test

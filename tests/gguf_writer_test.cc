@@ -2,8 +2,10 @@
 #include "tensor/gguf_writer.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
+#include <csignal>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -253,7 +255,8 @@ TEST(GgufWriter, an_unfinished_file_never_has_the_final_name) {
     add(writer, "t", DType::f32, {64});
     writer.begin();
     writer.append(pattern(100, 0));
-    EXPECT_EQ(files_in(folder), (std::vector<std::string>{"m.gguf", "m.gguf.part"}));
+    for (const std::string& name : files_in(folder))
+      EXPECT_TRUE(name == "m.gguf" || name.starts_with("m.gguf.part-")) << name;
     EXPECT_EQ(contents(folder / "m.gguf"), "what was there before");
   }
   EXPECT_EQ(files_in(folder), std::vector<std::string>{"m.gguf"});
@@ -329,9 +332,13 @@ TEST(GgufWriter, what_cannot_be_written_is_refused) {
   EXPECT_EQ(Gguf(folder / "m.gguf").keys().size(), 0u);
 }
 
-TEST(GgufWriter, a_full_disk_is_reported_and_leaves_nothing) {
+TEST(GgufWriter, a_disk_that_takes_no_more_is_reported_and_leaves_nothing) {
   const TempFolder folder;
-  std::filesystem::create_symlink("/dev/full", folder / "m.gguf.part");
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{1 << 20, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
   std::string message;
   {
     GgufWriter writer(folder / "m.gguf");
@@ -345,8 +352,78 @@ TEST(GgufWriter, a_full_disk_is_reported_and_leaves_nothing) {
       message = error.what();
     }
   }
-  EXPECT_NE(message.find("m.gguf.part: cannot write: No space left on device"), std::string::npos) << message;
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_NE(message.find("m.gguf: cannot write: File too large"), std::string::npos) << message;
   EXPECT_TRUE(files_in(folder).empty());
+}
+
+TEST(GgufWriter, two_writers_of_one_name_do_not_meet) {
+  const TempFolder folder;
+  GgufWriter first(folder / "m.gguf"), second(folder / "m.gguf");
+  add(first, "first", DType::f32, {64});
+  add(second, "second", DType::f32, {32});
+  first.begin();
+  second.begin();
+  first.append(pattern(100, 0));
+  second.append(pattern(128, 1));
+  second.finish();
+  EXPECT_EQ(Gguf(folder / "m.gguf").tensors()[0].name, "second");
+  first.append(pattern(156, 2));
+  first.finish();
+  EXPECT_EQ(Gguf(folder / "m.gguf").tensors()[0].name, "first");
+  EXPECT_EQ(files_in(folder), std::vector<std::string>{"m.gguf"});
+}
+
+TEST(GgufWriter, a_file_of_the_user_is_never_taken_for_its_own) {
+  const TempFolder folder;
+  test::write_file(folder / "m.gguf.part", "the user's");
+  GgufWriter writer(folder / "m.gguf");
+  add(writer, "t", DType::f32, {64});
+  writer.begin();
+  writer.append(pattern(256, 0));
+  writer.finish();
+  EXPECT_EQ(contents(folder / "m.gguf.part"), "the user's");
+  EXPECT_EQ(files_in(folder), (std::vector<std::string>{"m.gguf", "m.gguf.part"}));
+}
+
+TEST(GgufWriter, no_output_replaces_an_input) {
+  const TempFolder folder;
+  const struct {
+    const char* name;
+    const char* input;
+    const char* out;
+    std::uint64_t part_bytes;
+    bool is_refused;
+  } cases[] = {
+      {"the file itself", "m.gguf", "m.gguf", 0, true},
+      {"by a symbolic link", "m.gguf", "link.gguf", 0, true},
+      {"by a hard link", "m.gguf", "hard.gguf", 0, true},
+      {"a part", "m-00002-of-00002.gguf", "m.gguf", 512, true},
+      {"the whole, when parts are written", "m.gguf", "m.gguf", 512, false},
+      {"a neighbour", "m.gguf", "n.gguf", 0, false},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.name);
+    for (const std::string& name : files_in(folder)) std::filesystem::remove(folder / name);
+    test::write_file(folder / c.input, "input");
+    if (!std::filesystem::exists(folder / "link.gguf"))
+      std::filesystem::create_symlink(folder / c.input, folder / "link.gguf");
+    std::filesystem::create_hard_link(folder / c.input, folder / "hard.gguf");
+    GgufWriterOptions options;
+    options.part_bytes = c.part_bytes;
+    options.inputs = {folder / "other.gguf", folder / c.input};
+    GgufWriter writer(folder / c.out, options);
+    for (const char* tensor : {"a", "b"}) add(writer, tensor, DType::f32, {64});
+    std::string message;
+    try {
+      writer.begin();
+    } catch (const Error& error) {
+      message = error.what();
+    }
+    EXPECT_EQ(message.find("is an input") != std::string::npos, c.is_refused) << message;
+    EXPECT_EQ(contents(folder / c.input), "input");
+  }
 }
 
 TEST(GgufWriterDeathTest, misuse_aborts) {

@@ -44,7 +44,7 @@ TEST(Importance, ComesBackFromItsFile) {
   entry.counts = {5, 0};
   importance.entries.emplace("output.weight", ImportanceEntry(64, 1));
   write_importance(importance, folder.path() / "i.gguf");
-  EXPECT_FALSE(fs::exists(folder.path() / "i.gguf.part"));
+  EXPECT_TRUE(test::unfinished_in(folder.path()).empty());
   const Importance read = read_importance(folder.path() / "i.gguf");
   EXPECT_EQ(read.source, importance.source);
   EXPECT_EQ(read.chunks, 3);

@@ -17,7 +17,7 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   const auto fail = [&](const char* what) {
     return Error(Error::Kind::io, path.string() + ": cannot " + what + ": " + std::strerror(errno));
   };
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe would wait for its other end
   if (fd < 0) throw fail("open");
   struct stat status {};
   if (::fstat(fd, &status) != 0) {

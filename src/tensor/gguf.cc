@@ -158,6 +158,12 @@ void Gguf::merge(std::vector<GgufPart>& parts) {
   }
 }
 
+std::vector<std::filesystem::path> Gguf::inputs(std::initializer_list<std::filesystem::path> more) const {
+  std::vector<std::filesystem::path> paths(part_names_.begin(), part_names_.end());
+  paths.insert(paths.end(), more);
+  return paths;
+}
+
 const GgufValue* Gguf::find(std::string_view key) const {
   const auto at = key_index_.find(key);
   return at == key_index_.end() ? nullptr : &keys_[at->second].value;

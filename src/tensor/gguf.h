@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <string>
@@ -35,6 +36,8 @@ class Gguf {
   const std::string& name() const { return name_; }  // the path as given
   std::size_t part_count() const { return part_names_.size(); }
   const std::string& part_name(std::size_t part) const { return part_names_[part]; }
+  /// The files it reads, and `more`: what no output may replace meanwhile (base/output_file.h).
+  std::vector<std::filesystem::path> inputs(std::initializer_list<std::filesystem::path> more = {}) const;
   std::uint64_t file_bytes() const { return file_bytes_; }  // all parts
   std::uint32_t version() const { return version_; }
 

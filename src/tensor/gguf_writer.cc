@@ -1,22 +1,16 @@
 #include "tensor/gguf_writer.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "base/bytes.h"
 #include "base/error.h"
-#include "base/output_file.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::uint64_t kReportBytes = 4 << 20;
-constexpr std::size_t kBufferBytes = 1 << 20;
 constexpr std::size_t kMaxParts = 65535;  // split.count is a u16
 
 template <class T>
@@ -49,15 +43,6 @@ GgufWriter::GgufWriter(std::filesystem::path out, GgufWriterOptions options)
   if (!std::has_single_bit(options_.alignment) || options_.alignment < 8 || options_.alignment > kGgufMaxAlignment)
     throw Error(Error::Kind::bad_argument,
                 "alignment: " + std::to_string(options_.alignment) + " is not a power of two from 8 to 2^30");
-}
-
-GgufWriter::~GgufWriter() {
-  if (has_finished_) return;
-  file_.reset();
-  for (const Part& part : parts_) {
-    std::error_code ignored;  // nobody is left to tell, and a stray .part misleads nobody
-    std::filesystem::remove(part.work_path, ignored);
-  }
 }
 
 void GgufWriter::set(std::string_view key, std::string_view value) {
@@ -145,7 +130,7 @@ void GgufWriter::plan_parts() {
   for (const Key& key : keys_) header += key.encoded.size();
 
   std::uint64_t data = 0;
-  parts_.push_back({{}, {}, 0, 0});
+  parts_.emplace_back();
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     Tensor& tensor = tensors_[i];
     const std::uint64_t entry = entry_bytes(tensor.name, tensor.ne.size());
@@ -153,7 +138,7 @@ void GgufWriter::plan_parts() {
     const bool is_empty = parts_.back().first == i;
     if (options_.part_bytes > 0 && !is_empty &&
         align_up(header + entry, options_.alignment) + data + padded > options_.part_bytes) {
-      parts_.push_back({{}, {}, i, i});
+      parts_.emplace_back().first = i;
       header = bare;
       data = 0;
     }
@@ -166,14 +151,17 @@ void GgufWriter::plan_parts() {
     throw Error(Error::Kind::bad_argument, out_.string() + ": parts of " + std::to_string(options_.part_bytes) +
                                                " bytes make " + std::to_string(parts_.size()) +
                                                " of them, expected at most " + std::to_string(kMaxParts));
+}
+
+/// Throws Error::bad_argument for a place where no file can be put, or where an input lies.
+void GgufWriter::name_parts() {
   std::filesystem::path prefix = out_;
   if (prefix.extension() == ".gguf") prefix.replace_extension();
   const int count = static_cast<int>(parts_.size());
   for (int i = 0; i < count; ++i) {
     Part& part = parts_[static_cast<std::size_t>(i)];
-    part.final_path = replaced_file(count == 1 ? out_ : split_path(prefix, i + 1, count));
-    part.work_path = part.final_path;
-    part.work_path += ".part";
+    part.path = replaced_file(count == 1 ? out_ : split_path(prefix, i + 1, count));
+    refuse_input(part.path, options_.inputs);
   }
 }
 
@@ -209,12 +197,25 @@ std::string GgufWriter::header_of(std::size_t index) const {
   return out;
 }
 
-void GgufWriter::begin() {
-  LOCKSTEP_CHECK(!has_begun_);
+void GgufWriter::check_keys() const {
   if (keys_.size() + 4 > kGgufMaxKeys)
     throw Error(Error::Kind::bad_argument, out_.string() + ": more than " + std::to_string(kGgufMaxKeys) + " keys");
+}
+
+std::string GgufWriter::header() {
+  LOCKSTEP_CHECK(!has_begun_ && options_.part_bytes == 0);
+  check_keys();
+  has_begun_ = has_finished_ = true;  // nothing can be declared or written any more
+  plan_parts();
+  return header_of(0);
+}
+
+void GgufWriter::begin() {
+  LOCKSTEP_CHECK(!has_begun_);
+  check_keys();
   has_begun_ = true;
   plan_parts();
+  name_parts();
   open_part();
 }
 
@@ -223,7 +224,7 @@ void GgufWriter::append(std::span<const std::byte> bytes) {
   if (bytes.empty()) return;
   LOCKSTEP_CHECK(current_ < tensors_.size() && bytes.size() <= tensors_[current_].size - filled_);
   if (current_ == parts_[part_].last) {
-    close_part();
+    parts_[part_].file->close();
     ++part_;
     open_part();
   }
@@ -250,41 +251,19 @@ void GgufWriter::advance() {
 std::vector<std::filesystem::path> GgufWriter::finish() {
   LOCKSTEP_CHECK(has_begun_ && !has_finished_);
   LOCKSTEP_CHECK(current_ == tensors_.size());
-  close_part();
+  parts_[part_].file->close();
   std::vector<std::filesystem::path> paths;
-  for (const Part& part : parts_) paths.push_back(part.final_path);
-  for (std::size_t i = parts_.size(); i-- > 0;) {
-    std::error_code error;
-    std::filesystem::rename(parts_[i].work_path, parts_[i].final_path, error);
-    if (error)
-      throw Error(Error::Kind::io, parts_[i].work_path.string() + ": cannot rename to " +
-                                       parts_[i].final_path.string() + ": " + error.message());
-  }
+  for (const Part& part : parts_) paths.push_back(part.path);
+  for (std::size_t i = parts_.size(); i-- > 0;) parts_[i].file->commit();
   has_finished_ = true;
   report(true);
   return paths;
 }
 
 void GgufWriter::open_part() {
-  const std::filesystem::path& path = parts_[part_].work_path;
-  file_.reset(std::fopen(path.c_str(), "wbe"));
-  if (!file_) throw Error(Error::Kind::io, path.string() + ": cannot create: " + std::strerror(errno));
-  std::setvbuf(file_.get(), nullptr, _IOFBF, kBufferBytes);
+  parts_[part_].file = std::make_unique<OutputFile>(parts_[part_].path);
   const std::string header = header_of(part_);
   write(std::as_bytes(std::span(header)));
-}
-
-void GgufWriter::close_part() {
-  const auto fail = [&] {
-    throw Error(Error::Kind::io, parts_[part_].work_path.string() + ": cannot write: " + std::strerror(errno));
-  };
-  if (std::fflush(file_.get()) != 0 || ::fsync(::fileno(file_.get())) != 0) fail();
-  if (std::fclose(file_.release()) != 0) fail();
-}
-
-void GgufWriter::write(std::span<const std::byte> bytes) {
-  if (std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) != bytes.size())
-    throw Error(Error::Kind::io, parts_[part_].work_path.string() + ": cannot write: " + std::strerror(errno));
 }
 
 void GgufWriter::report(bool at_end) {

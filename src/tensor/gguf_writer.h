@@ -1,13 +1,11 @@
 // Writes GGUF files of any size in bounded memory: first all keys and tensors are declared, then the data goes by once.
 //
-// A file appears under its final name only when it is whole: everything is written to NAME.part, flushed to the disk
-// and renamed by finish(); a writer that is destroyed before takes its .part files with it. Of a split output the first
-// part is renamed last, so that whoever can open part 1 can open them all. Offsets and padding are the writer's
-// business.
+// A file appears under its final name only when it is whole (base/output_file.h): finish() gives the names, and a
+// writer that is destroyed before leaves nothing. Of a split output the first part is renamed last, so that whoever can
+// open part 1 can open them all. Offsets and padding are the writer's business.
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -17,6 +15,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "base/output_file.h"
 #include "tensor/dtype.h"
 #include "tensor/gguf.h"
 
@@ -52,6 +51,8 @@ struct GgufWriterOptions {
   /// Greatest size of one file; 0 for one file of any size. A tensor is never cut: one that is larger than this lies
   /// alone in a larger part.
   std::uint64_t part_bytes = 0;
+  /// Files that are read meanwhile: begin() refuses to write to any of them.
+  std::vector<std::filesystem::path> inputs;
   /// Told how many bytes of tensor data are done, of how many: at most once every few megabytes, and at the end.
   std::function<void(std::uint64_t done_bytes, std::uint64_t total_bytes)> progress;
 };
@@ -61,7 +62,7 @@ class GgufWriter {
   /// `out` is the final name. If the output turns out to need several parts, they are called
   /// <out without .gguf>-00001-of-0000N.gguf. Nothing is written before begin().
   explicit GgufWriter(std::filesystem::path out, GgufWriterOptions options = {});
-  ~GgufWriter();
+  ~GgufWriter() = default;
   GgufWriter(const GgufWriter&) = delete;
   GgufWriter& operator=(const GgufWriter&) = delete;
 
@@ -85,8 +86,13 @@ class GgufWriter {
   /// Throws Error::bad_argument for a bad shape and for a name that was declared before.
   void add_tensor(std::string_view name, DType dtype, std::span<const std::int64_t> ne);
 
-  /// Ends the declarations, decides on the parts and opens the first. Throws Error::io.
+  /// Ends the declarations, decides on the parts and opens the first. Throws Error::io, and Error::bad_argument for a
+  /// place where no file can be put, or where an input lies.
   void begin();
+
+  /// Instead of begin(), for a file that is never written: what stands before the data of a whole file, which begins
+  /// behind it. Tensors follow in order, each padded to the alignment.
+  std::string header();
 
   /// The next bytes of the tensor data, in the order of declaration; a tensor may come in any number of pieces, but a
   /// piece must not reach into the next tensor. Throws Error::io, for instance when the disk is full.
@@ -112,23 +118,21 @@ class GgufWriter {
     std::uint64_t offset;  // in its part's data section
   };
   struct Part {
-    std::filesystem::path final_path;
-    std::filesystem::path work_path;
-    std::size_t first;  // tensors [first, last)
-    std::size_t last;
-  };
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
+    std::filesystem::path path;
+    std::size_t first = 0;  // tensors [first, last)
+    std::size_t last = 0;
+    std::unique_ptr<OutputFile> file;  // once it has begun
   };
 
   void put(std::string_view key, GgufType type, GgufType element, std::uint64_t count,
            std::span<const std::byte> bytes);
   std::string header_of(std::size_t part) const;
+  void check_keys() const;
   void plan_parts();
+  void name_parts();
   void open_part();
-  void close_part();
   void advance();
-  void write(std::span<const std::byte> bytes);
+  void write(std::span<const std::byte> bytes) { parts_[part_].file->write(bytes); }
   void report(bool at_end);
 
   std::filesystem::path out_;
@@ -139,7 +143,6 @@ class GgufWriter {
   std::vector<Part> parts_;
   bool has_begun_ = false;
   bool has_finished_ = false;
-  std::unique_ptr<std::FILE, Close> file_;
   std::size_t part_ = 0;      // the part being written
   std::size_t current_ = 0;   // the tensor being written
   std::uint64_t filled_ = 0;  // bytes of it
