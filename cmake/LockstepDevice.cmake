@@ -49,11 +49,16 @@ if(LOCKSTEP_HIP)
   message(STATUS "HIP compiler: ${LOCKSTEP_HIP_COMPILER}")
 endif()
 
-# lockstep_cuda_assembly(OUT SOURCE): SOURCE as PTX, a file an architecture; the files' names go into OUT.
+# lockstep_cuda_assembly(OUT SOURCE [ARCHITECTURE...]): SOURCE as PTX, a file an architecture (without any named, all);
+# the files' names go into OUT.
 function(lockstep_cuda_assembly out source)
   get_filename_component(name ${source} NAME_WE)
+  set(architectures ${ARGN})
+  if(NOT architectures)
+    set(architectures ${LOCKSTEP_CUDA_ARCHITECTURES})
+  endif()
   set(files)
-  foreach(architecture ${LOCKSTEP_CUDA_ARCHITECTURES})
+  foreach(architecture ${architectures})
     set(file ${CMAKE_CURRENT_BINARY_DIR}/${name}.sm_${architecture}.ptx)
     add_custom_command(OUTPUT ${file}
       COMMAND ${CMAKE_CUDA_COMPILER} -std=c++20 -O3 -ptx -arch=compute_${architecture} ${lockstep_cuda_flags}

@@ -6,6 +6,7 @@
 
 #include "gpu_support.h"
 #include "numerics/round.h"
+#include "tensor/tables.h"
 
 namespace lockstep {
 namespace {
@@ -115,6 +116,29 @@ TEST_P(GpuProduct, experts_and_groups_have_the_bits_of_the_literal_loop) {
   }
 }
 
+TEST_P(GpuProduct, experts_as_wide_as_the_models_have_the_bits_of_the_literal_loop) {
+  constexpr int kExperts = 4, kUsed = 3, kRows = 70;  // more rows than a thread block makes at a time
+  for (const int width : {2048, 4096}) {
+    for (const int tokens : {1, 2}) {
+      for (const bool per_slot : {false, true}) {
+        const int slots = tokens * kUsed;
+        Operands o(GetParam().dtype, kRows, width, kExperts, per_slot ? slots : tokens, width);
+        const Twin<std::int32_t> chosen(*ends_, std::vector<std::int32_t>{3, 0, 2, 1, 3, 0});
+        const Twin<float> weights(*ends_, static_cast<std::size_t>(slots)),
+            out(*ends_, static_cast<std::size_t>(slots) * kRows),
+            second(*ends_, static_cast<std::size_t>(slots) * kRows);
+        on_both([&](Ops& ops) {
+          const Ops::Part parts[] = {{rows_of(out, ops, slots, kRows), &o.weight(ops)},
+                                     {rows_of(second, ops, slots, kRows), &o.weight(ops)}};
+          ops.matmul_experts_many(parts, o.input(ops), {chosen.at(ops), weights.at(ops), tokens, kUsed}, per_slot);
+        });
+        EXPECT_EQ(out.difference() + second.difference(), "")
+            << width << " wide, " << tokens << " tokens, an input per slot: " << per_slot;
+      }
+    }
+  }
+}
+
 TEST_P(GpuProduct, embedding_rows_are_widened_exactly) {
   constexpr int kWidth = 512, kRows = 11;
   Operands o(GetParam().dtype, kRows, kWidth, 1, 1, 32);
@@ -133,6 +157,58 @@ std::vector<DTypeInfo> formats() {
 }
 INSTANTIATE_TEST_SUITE_P(Every, GpuProduct, ::testing::ValuesIn(formats()),
                          [](const auto& format) { return std::string(format.param.name); });
+
+TEST_F(GpuOps, an_output_that_is_zero_has_the_sign_that_the_literal_loop_gives_it) {
+  // Rows of two superblocks, so that each of the eight lanes has a block of both. In the first one the integer dot is
+  // 1, the weights' scale -2^-27 and the activations' below 2^-123: the product vanishes and leaves -0. In the second
+  // the dot is 0, which times a negative scale is -0 again.
+  constexpr int kWidth = 512, kRows = 5;
+  std::size_t point = 0, eights[2] = {}, other = 0;  // places in a grid point of the levels 8 and 25
+  for (;; ++point) {
+    ASSERT_LT(point, std::size(kGridIq2Xxs));
+    std::size_t n = 0;
+    bool has_other = false;
+    for (std::size_t i = 0; i < 8; ++i) {
+      const int level = kLevelIq2[kGridIq2Xxs[point] >> (2 * i) & 3];
+      if (level == 8 && n < 2) eights[n++] = i;
+      if (level == 25) other = i, has_other = true;
+    }
+    if (n == 2 && has_other) break;
+  }
+  std::vector<std::byte> bytes(row_bytes(DType::iq2_xxs, kWidth) * kRows);
+  for (std::size_t at = 0; at < bytes.size(); at += 66) {
+    bytes[at] = std::byte{0x01}, bytes[at + 1] = std::byte{0x80};  // -2^-24
+    for (std::size_t i = 0; i < 64; ++i) bytes[at + 2 + i] = i % 8 < 4 ? static_cast<std::byte>(point) : std::byte{0};
+  }
+  Weight host;
+  host.dtype = DType::iq2_xxs;
+  host.width = kWidth;
+  host.rows = kRows;
+  host.data = bytes.data();
+  host.row_bytes = row_bytes(DType::iq2_xxs, kWidth);
+  const Weight device = ends_->device->prepare(host);
+  for (const int tokens : {1, 3, 12}) {
+    std::vector<float> x(static_cast<std::size_t>(tokens) * kWidth);
+    for (std::size_t t = 0; t < static_cast<std::size_t>(tokens); ++t)
+      for (std::size_t block = 0; block < 8; ++block) {
+        float* in_block = &x[t * kWidth + block * 32];
+        constexpr float kStep = 0x1p-117f / 127;
+        in_block[eights[0]] = 127 * kStep;  // 8 * 127 - 8 * 127 + 25 * 1 - 8 * 3 = 1
+        in_block[8 + eights[0]] = -127 * kStep;
+        in_block[other] = kStep;
+        in_block[eights[1]] = -3 * kStep;
+      }
+    const Twin<float> values(*ends_, x), out(*ends_, static_cast<std::size_t>(tokens) * kRows);
+    const TwinRounded rounded(*ends_, tokens, kWidth);
+    on_both([&](Ops& ops) {
+      const Input input = {rows_of(values, ops, tokens, kWidth), rounded.at(ops)};
+      ops.round(input.rounded, input.values);
+      ops.matmul(rows_of(out, ops, tokens, kRows), &ops == ends_->loops.get() ? host : device, input);
+    });
+    EXPECT_EQ(out.difference(), "") << tokens;
+    EXPECT_EQ(bits_of(*out.at(*ends_->loops)), bits_of(-0.0f)) << "this case should make a negative zero";
+  }
+}
 
 TEST_F(GpuOps, mix_formats_decode_by_the_books_of_their_plane) {
   for (const DType dtype : {DType::rocmfp3_mix, DType::rocmfp2_mix}) {
@@ -189,6 +265,38 @@ TEST_F(GpuOps, float_rows_may_have_any_width) {
       });
       EXPECT_EQ(out.difference(), "") << width << " wide, " << tokens << " tokens";
     }
+  }
+}
+
+TEST_F(GpuOps, many_tokens_by_float_rows_have_the_bits_of_the_literal_loop) {
+  constexpr struct {
+    int width, tokens, rows[2];
+  } kCases[] = {{1024, 130, {130, 64}}, {2048, 49, {70, 129}}, {4096, 128, {64, 65}}, {8192, 50, {66, 64}}};
+  for (const auto& c : kCases) {
+    const Twin<float> values(*ends_, random_floats(static_cast<std::size_t>(c.tokens) * c.width, 31));
+    std::vector<std::vector<std::byte>> bytes;
+    Weight host[2], device[2];
+    std::vector<std::unique_ptr<Twin<float>>> outs;
+    for (std::size_t i = 0; i < 2; ++i) {
+      bytes.push_back(random_rows(DType::f16, c.width, c.rows[i], 32 + i));
+      host[i].dtype = DType::f16;
+      host[i].width = c.width;
+      host[i].rows = c.rows[i];
+      host[i].data = bytes.back().data();
+      host[i].row_bytes = row_bytes(DType::f16, c.width);
+      device[i] = ends_->device->prepare(host[i]);
+      outs.push_back(std::make_unique<Twin<float>>(*ends_, static_cast<std::size_t>(c.tokens) * c.rows[i]));
+    }
+    on_both([&](Ops& ops) {
+      Input x;
+      x.values = rows_of(values, ops, c.tokens, c.width);
+      std::vector<Ops::Part> parts;
+      for (std::size_t i = 0; i < 2; ++i)
+        parts.push_back(
+            {rows_of(*outs[i], ops, c.tokens, c.rows[i]), &ops == ends_->loops.get() ? &host[i] : &device[i]});
+      ops.matmul_many(parts, x);
+    });
+    for (const auto& out : outs) EXPECT_EQ(out->difference(), "") << c.width << " wide, " << c.tokens << " tokens";
   }
 }
 

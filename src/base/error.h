@@ -19,6 +19,7 @@ class Error : public std::runtime_error {
     io,            // the operating system said no
     no_memory,     // a plan that cannot fit
     cancelled,     // the caller asked to stop
+    device,        // a device failed; what is in its memory is lost
   };
 
   Error(Kind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -14,7 +15,9 @@
 #include "cli/options.h"
 #include "cpu/cpu_ops.h"
 #include "cpu/level.h"
+#include "engine/compare_paths.h"
 #include "engine/law_check.h"
+#include "numerics/random.h"
 #include "ops/ops.h"
 
 namespace lockstep {
@@ -25,6 +28,7 @@ struct CheckOptions {
   BackEndOptions back_end;
   int tokens = 96;
   bool write_golden = false;
+  std::string compare;  // "PATH_A,PATH_B"
 };
 
 /// Counts what was compared and says what differs.
@@ -117,7 +121,7 @@ void check_model(Report& report, const BackEndOptions& back_end, const std::file
       options.model = file;
       options.mode = mode;
       options.max_rows = 256;
-      Engine engine(options, make_ops(path.back_end));
+      Engine engine(options, make_ops(path.back_end, false));
       auto sequences = law_tokens(engine.config().vocabulary);
       if (tokens > 0)
         for (auto& sequence : sequences) sequence.resize(std::min(sequence.size(), static_cast<std::size_t>(tokens)));
@@ -137,7 +141,95 @@ struct ScratchFolder {
   }
 };
 
+/// "BACKEND[/LEVEL][:SCHEDULE]", where a schedule is tokenwise (the usual one) or chunk:N.
+TracedPath traced_path(const std::string& text, const BackEndOptions& chosen) {
+  const auto refuse = [&](const std::string& what) {
+    throw Error(
+        Error::Kind::bad_argument,
+        fmt::format("--compare {}: {}, expected BACKEND[/LEVEL][:SCHEDULE], as cpu:tokenwise, cpu/avx2:chunk:128 "
+                    "or reference",
+                    text, what));
+  };
+  const std::size_t colon = text.find(':');
+  std::string back_end = text.substr(0, colon);
+  BackEndOptions options = chosen;
+  options.level = "auto";
+  options.threads = 0;
+  if (const std::size_t slash = back_end.find('/'); slash != std::string::npos) {
+    options.level = back_end.substr(slash + 1);
+    back_end.resize(slash);
+  }
+  options.backend = back_end;
+  const std::vector<std::string> known = back_end_names();
+  if (std::find(known.begin(), known.end(), back_end) == known.end())
+    refuse("no back end \"" + back_end + "\" in this program");
+  const Schedule schedule = parse_schedule(colon == std::string::npos ? "tokenwise" : text.substr(colon + 1));
+  if (schedule.kind == Schedule::Kind::mixed) refuse("a mixed schedule has no order of its own");
+  return {text, [options] { return make_ops(options, false); }, schedule.chunk};
+}
+
+/// Prints where two paths part; whether they do.
+bool compare_on(const std::string& name, const EngineOptions& model, const TracedPath& a, const TracedPath& b,
+                std::span<const Token> tokens) {
+  const PathComparison comparison = compare_paths(model, a, b, tokens);
+  const std::string what = fmt::format("{} {}", name, model.mode == Mode::official ? "official" : "plain");
+  if (!comparison.first) {
+    fmt::print("{:<32} {} rows of {} tokens equal on {} and {}\n", what, comparison.rows, tokens.size(), a.name,
+               b.name);
+    return false;
+  }
+  const PathDifference& d = *comparison.first;
+  const std::string layer =
+      d.place.layer < 0 ? std::string("outside of layers") : fmt::format("layer {}", d.place.layer);
+  fmt::print("{:<32} DIFFERENT\n", what);
+  fmt::print("  op        {}, its {} ({})\n", d.place.op, d.place.part, name_of(d.place.phase));
+  fmt::print("  where     {}, position {}{}\n", layer, d.position,
+             d.place.slot > 0 ? fmt::format(", slot {}", d.place.slot) : std::string());
+  fmt::print("  element   {} of {}, the first of {} that differ\n", d.element, d.elements, d.differing);
+  fmt::print("  {:<9} {}\n  {:<9} {}\n", a.name, d.a, b.name, d.b);
+  fmt::print("  tokens    {} of {} differ there; all ops before it are equal\n", d.tokens, tokens.size());
+  return true;
+}
+
+int run_compare(const CheckOptions& options) {
+  const std::size_t comma = options.compare.find(',');
+  if (comma == std::string::npos)
+    throw Error(Error::Kind::bad_argument, "--compare " + options.compare + ": one path, expected PATH_A,PATH_B");
+  const TracedPath a = traced_path(options.compare.substr(0, comma), options.back_end);
+  const TracedPath b = traced_path(options.compare.substr(comma + 1), options.back_end);
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
+  const auto tokens_for = [&](int vocabulary) {
+    std::vector<Token> tokens;
+    const int count = options.tokens > 0 ? options.tokens : kLawTokens;
+    for (int i = 0; i < count; ++i)
+      tokens.push_back(static_cast<Token>(random_u64(kLawTokens, static_cast<std::uint64_t>(i)) %
+                                          static_cast<std::uint64_t>(vocabulary)));
+    return tokens;
+  };
+  int different = 0;
+  const auto compare = [&](const std::string& name, EngineOptions model, int vocabulary) {
+    for (const Mode mode : {Mode::official, Mode::plain}) {
+      model.mode = mode;
+      different += compare_on(name, model, a, b, tokens_for(vocabulary));
+    }
+  };
+  if (!options.model.empty()) {
+    EngineOptions model;
+    model.model = options.model;
+    compare(std::filesystem::path(options.model).filename().string(), model,
+            read_config(Gguf(options.model)).vocabulary);
+  } else {
+    for (const std::string& name : law_models()) {
+      EngineOptions model;
+      model.synth = law_model_plan(name);
+      compare(name, model, model.synth->config.vocabulary);
+    }
+  }
+  return different == 0 ? 0 : 1;
+}
+
 int run_check(const CheckOptions& options) {
+  if (!options.compare.empty()) return run_compare(options);
   const auto start = std::chrono::steady_clock::now();
   std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // a line as soon as it is known, also into a pipe
   Interrupts interrupts(Interrupts::kEveryEnd);   // so that the folder of models goes
@@ -149,7 +241,7 @@ int run_check(const CheckOptions& options) {
   } else {
     for (const LawLine& line : function_lines()) report.compare(line.name, line.hash, "host");
     if (options.back_end.backend != "cpu") {
-      const auto ops = make_ops(options.back_end);
+      const auto ops = make_ops(options.back_end, false);
       for (const LawLine& line : dot_lines(*ops)) report.compare(line.name, line.hash, ops->description());
     } else {
       for (const cpu::Level* level : levels_of(options.back_end)) {
@@ -173,7 +265,7 @@ int run_check(const CheckOptions& options) {
   std::string levels;
   for (const cpu::Level* level : levels_of(options.back_end))
     levels += (levels.empty() ? "levels " : ", ") + std::string(level->name);
-  if (options.back_end.backend != "cpu") levels = make_ops(options.back_end)->description();
+  if (options.back_end.backend != "cpu") levels = make_ops(options.back_end, false)->description();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   fmt::print(stderr, "{} hashes compared on {} in {:.1f} s: {}\n", report.compared(), levels, seconds,
              report.different() == 0 ? "all equal" : fmt::format("{} DIFFERENT", report.different()));
@@ -189,10 +281,15 @@ void add_check(CLI::App& app, Run& run) {
       ->add_option("MODEL", options->model,
                    "a model whose paths are compared with each other; without one, everything that has golden hashes")
       ->check(CLI::ExistingFile);
-  command->add_option("--tokens", options->tokens, "with MODEL: tokens of each sequence, at most; 0 = 133")
-      ->needs(command->get_option("MODEL"))
-      ->check(CLI::Range(0, 133))
+  command
+      ->add_option("--tokens", options->tokens,
+                   "with MODEL: tokens of each sequence, at most; with --compare: of the one sequence; 0 = 133")
+      ->check(CLI::Range(0, 65536))
       ->capture_default_str();
+  command->add_option(
+      "--compare", options->compare,
+      "PATH_A,PATH_B: run both on the same tokens and say which op of which layer gives other bytes first; "
+      "a path is BACKEND[/LEVEL][:SCHEDULE], as cpu:tokenwise, cpu/avx2:chunk:128, reference");
   add_back_end_options(*command, options->back_end);
   command->add_flag("--write-golden", options->write_golden, "print the hashes in the form of tests/law/golden.txt");
   command->callback([options, &run] { run = [options] { return run_check(*options); }; });

@@ -14,6 +14,7 @@
 #include "cli/generation.h"
 #include "cli/interrupts.h"
 #include "cli/options.h"
+#include "cli/timing_text.h"
 #include "text/utf8.h"
 
 namespace lockstep {
@@ -27,6 +28,7 @@ struct CompleteOptions {
   int chunk = 0;
   bool is_chat = false;
   bool no_think = false;
+  bool has_timing = false;
 };
 
 std::string read_all(std::istream& in, const std::string& name) {
@@ -69,11 +71,12 @@ std::string prompt_of(const CompleteOptions& options, bool has_text) {
   return text;
 }
 
-int run_complete(const CompleteOptions& options, bool has_text) {
+int run_complete(CompleteOptions options, bool has_text) {
   const std::string text = prompt_of(options, has_text);
   check_utf8(options.system, "--system");
   const SamplerParams params = sampler_params_of(options.generation);
   Interrupts interrupts;
+  if (options.has_timing) options.model.timing = Timing::phases;
   const auto engine = load_engine(options.model, kUsualRows, options.generation.context);
   const Tokenizer& tokenizer = engine->tokenizer();
 
@@ -115,6 +118,7 @@ int run_complete(const CompleteOptions& options, bool has_text) {
   if (is_thinking) fmt::print(stderr, "\n");
   if (isatty(STDOUT_FILENO) == 1) write_out("\n");
   fmt::print(stderr, "{}\n", stats_text(answer, params, *engine));
+  if (options.has_timing) fmt::print(stderr, "{}\n", timing_text(engine->timer()->times()));
   return answer.finish == Finish::cancelled ? 1 : 0;
 }
 
@@ -138,6 +142,7 @@ void add_complete(CLI::App& app, Run& run) {
   command->add_flag("--no-think", options->no_think, "answer without thinking first")->needs(chat);
   command->add_option("--system", options->system, "system text in front of the message")->needs(chat);
   command->add_option("--effort", options->generation.effort, "how much to think: low, high, max")->needs(chat);
+  command->add_flag("--timing", options->has_timing, "say on stderr where the time of the steps went, by phase");
   command->callback([options, text, &run] {
     run = [options, has_text = text->count() > 0] { return run_complete(*options, has_text); };
   });

@@ -18,6 +18,11 @@ std::string human_bytes(std::uint64_t bytes) {
   return fmt::format("{:.2f} {}", value, unit);
 }
 
+MemoryLimit memory_limit_of(const DeviceState& device) {
+  if (device.total_bytes == 0) return memory_limit();
+  return {device.free_bytes, fmt::format("of {} the device has free", human_bytes(device.total_bytes))};
+}
+
 std::string plan_text(const MemoryPlan& plan, const std::optional<MemoryLimit>& limit) {
   std::string text =
       fmt::format("memory: {} of weights, {} for {} tokens, {} of workspace; {} in all", human_bytes(plan.weights),

@@ -14,6 +14,9 @@ namespace lockstep {
 /// "11.24 MB"
 std::string human_bytes(std::uint64_t bytes);
 
+/// What a back end's models may take: of this machine's memory, or of a device's what is free.
+MemoryLimit memory_limit_of(const DeviceState& device);
+
 /// One line: the parts of the plan, their sum, and what there is, if that is known.
 std::string plan_text(const MemoryPlan& plan, const std::optional<MemoryLimit>& limit);
 

@@ -11,7 +11,9 @@
 #include "cli/demo.h"
 #include "cli/memory_plan.h"
 #include "cli/migration.h"
+#include "cli/progress.h"
 #include "cpu/cpu_ops.h"
+#include "engine/self_test.h"
 #if defined(LOCKSTEP_GPU)
 #include "gpu/gpu_ops.h"
 #endif
@@ -21,26 +23,42 @@ namespace {
 
 constexpr std::int64_t kUsualContext = 32768;
 
-/// Prints the memory plan; throws if it cannot fit into this machine's memory. A device's memory is its back end's
-/// business, which says so when it is full.
-void check_memory(const ModelOptions& options, int max_rows, std::int64_t context, std::uint64_t others) {
+MemoryPlan plan_of(const ModelOptions& options, int max_rows, std::int64_t context) {
+  const auto tokens = [&](const Config& config) {
+    return std::min(context > 0 ? context : kUsualContext, config.context_length);
+  };
+  if (options.synth != nullptr)
+    return plan_memory(*options.synth, mode_of(options), tokens(options.synth->config), max_rows);
   const Gguf file(options.model, gguf_options_of(options));
   const Config config = read_config(file);
-  const std::int64_t tokens = std::min(context > 0 ? context : kUsualContext, config.context_length);
-  const MemoryPlan plan = plan_memory(file, config, mode_of(options), tokens, max_rows);
-  const bool is_host = options.back_end.backend == "cpu" || options.back_end.backend == "reference";
-  const std::optional<MemoryLimit> limit = is_host ? std::optional(memory_limit()) : std::nullopt;
+  return plan_memory(file, config, mode_of(options), tokens(config), max_rows);
+}
+
+/// Prints the memory plan; throws if it cannot fit. What is free on a device is free beside models already there.
+void check_memory(const ModelOptions& options, const DeviceState& device, int max_rows, std::int64_t context,
+                  std::uint64_t others) {
+  MemoryPlan plan = plan_of(options, max_rows, context);
+  plan.workspace += device.scratch_bytes;
+  const MemoryLimit limit = memory_limit_of(device);
   print_note(plan_text(plan, limit));
-  if (limit) check_plan(plan, others, *limit, file.name());
+  check_plan(plan, device.total_bytes > 0 ? 0 : others, limit,
+             options.synth != nullptr ? "the synthetic model" : options.model);
 }
 
 }  // namespace
 
-void add_back_end_options(CLI::App& command, BackEndOptions& options) {
+std::vector<std::string> back_end_names() {
   std::vector<std::string> names = {"cpu", "reference"};
-  std::string help = "cpu, or reference (the literal loops that define the bits; slow)";
 #if defined(LOCKSTEP_GPU)
   names.emplace_back(gpu::back_end_name());
+#endif
+  return names;
+}
+
+void add_back_end_options(CLI::App& command, BackEndOptions& options) {
+  const std::vector<std::string> names = back_end_names();
+  std::string help = "cpu, or reference (the literal loops that define the bits; slow)";
+#if defined(LOCKSTEP_GPU)
   help = "cpu, " + names.back() + " (a GPU), or reference (the literal loops that define the bits; slow)";
   command.add_option("--device", options.device, "which GPU, counted from 0")
       ->check(CLI::NonNegativeNumber)
@@ -58,11 +76,13 @@ void add_model_argument(CLI::App& command, std::string& model, bool& is_demo) {
   command.add_option("MODEL", model,
                      "a GGUF file of DeepSeek V4 Flash (any part of a split one); without one, the demo model");
   // When the command's arguments have been read, and before it runs: so that no command has to think of it.
-  command.parse_complete_callback([&model, &is_demo] {
-    if (!model.empty()) return;
-    model = find_demo(kDemoModel, demo_folders(), "MODEL").string();
-    is_demo = true;
-  });
+  command.parse_complete_callback([&model, &is_demo] { use_demo_model(model, is_demo); });
+}
+
+void use_demo_model(std::string& model, bool& is_demo) {
+  if (!model.empty()) return;
+  model = find_demo(kDemoModel, demo_folders(), "MODEL").string();
+  is_demo = true;
 }
 
 void print_demo_note(const std::string& model, bool is_demo) {
@@ -86,13 +106,21 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
   add_back_end_options(command, options.back_end);
 }
 
-std::unique_ptr<Ops> make_ops(const BackEndOptions& options) {
+std::unique_ptr<Ops> make_ops(const BackEndOptions& options, [[maybe_unused]] bool is_tested) {
   if (options.backend != "cpu" && (options.level != "auto" || options.threads != 0))
     throw Error(Error::Kind::bad_argument,
                 "--level and --threads: they belong to --backend cpu, not " + options.backend);
   if (options.backend == "reference") return make_reference_ops();
 #if defined(LOCKSTEP_GPU)
-  if (options.backend == gpu::back_end_name()) return gpu::make_gpu_ops({options.device});
+  if (options.backend == gpu::back_end_name()) {
+    std::unique_ptr<Ops> ops = gpu::make_gpu_ops({options.device});
+    if (is_tested) {
+      const SelfTestResult result = self_test(*ops);
+      print_note(fmt::format("{}: self-test, {} hashes are golden, {:.2f} s", ops->description(), result.hashes,
+                             result.seconds));
+    }
+    return ops;
+  }
 #endif
   return cpu::make_cpu_ops({options.threads, options.level});
 }
@@ -123,10 +151,21 @@ std::unique_ptr<Engine> load_engine(const ModelOptions& options, int max_rows, s
   engine.max_rows = max_rows;
   engine.rocmfp2 = rocmfp2_of(options);
   engine.meaning_of_108 = gguf_options_of(options).meaning_of_108;
+  engine.synth = options.synth;
+  engine.timing = options.timing;
   for (const std::string& note : environment_notes()) print_note(note);
   print_demo_note(options.model, options.is_demo);
-  check_memory(options, max_rows, context, others);
-  return std::make_unique<Engine>(engine, make_ops(options.back_end), print_note);
+  std::unique_ptr<Ops> ops = make_ops(options.back_end);
+  const DeviceState device = ops->device_state();
+  check_memory(options, device, max_rows, context, others);
+  if (device.total_bytes == 0 && options.synth == nullptr)  // the file is only mapped
+    return std::make_unique<Engine>(engine, std::move(ops), print_note);
+  Progress progress;
+  engine.progress = [&](std::uint64_t done, std::uint64_t total) { progress.show(done, total); };
+  auto loaded = std::make_unique<Engine>(engine, std::move(ops), print_note);
+  loaded->ops().synchronize();
+  progress.finish(loaded->weights().file_bytes);
+  return loaded;
 }
 
 std::vector<std::string> environment_notes() {

@@ -27,18 +27,25 @@ struct ModelOptions {
   std::string rocmfp2 = "auto";
   std::string type_108;
   BackEndOptions back_end;
+  std::shared_ptr<const SynthPlan> synth;  // made while it is loaded, instead of MODEL
+  Timing timing = Timing::off;
 };
 
+/// What --backend may be in this program.
+std::vector<std::string> back_end_names();
 void add_back_end_options(CLI::App& command, BackEndOptions& options);
 /// MODEL, --mode and the back end's. Parsing fails if no MODEL is given and there is no demo model.
 void add_model_options(CLI::App& command, ModelOptions& options);
 /// Puts the demo model (cli/demo.h) where no MODEL is given. Throws Error::bad_argument naming where it was looked for.
 void add_model_argument(CLI::App& command, std::string& model, bool& is_demo);
+/// What add_model_argument does when no MODEL was given.
+void use_demo_model(std::string& model, bool& is_demo);
 /// Says on stderr that the demo model runs, if it does.
 void print_demo_note(const std::string& model, bool is_demo);
 
-/// Throws Error::bad_argument naming what this machine or build lacks.
-std::unique_ptr<Ops> make_ops(const BackEndOptions& options);
+/// A GPU is tested first, unless the caller is about to (engine/self_test.h); the result is said on stderr. Throws
+/// Error::bad_argument naming what this machine or build lacks, and Error::device if the GPU gives other bytes.
+std::unique_ptr<Ops> make_ops(const BackEndOptions& options, bool is_tested = true);
 Mode mode_of(const ModelOptions& options);
 GgufOptions gguf_options_of(const ModelOptions& options);
 std::optional<DType> rocmfp2_of(const ModelOptions& options);
@@ -46,9 +53,9 @@ std::optional<DType> rocmfp2_of(const ModelOptions& options);
 void print_note(const std::string& note);
 inline constexpr int kUsualRows = 512;  // tokens a step, where a command has no reason for another number
 
-/// Loads the model and says on stderr what decisions were made and how much memory it will need: for a sequence of
-/// `context` tokens (0: 32768, or what the model was made for), beside `others` bytes of models that are loaded
-/// already. Throws Error::no_memory if that cannot fit, and what Engine throws.
+/// Loads the model and says on stderr what decisions were made and how much memory it will need, of the machine or of
+/// the device: for a sequence of `context` tokens (0: 32768, or what the model was made for), beside `others` bytes of
+/// models that are loaded already. Throws Error::no_memory if the plan cannot fit, and what make_ops and Engine throw.
 std::unique_ptr<Engine> load_engine(const ModelOptions& options, int max_rows = kUsualRows, std::int64_t context = 0,
                                     std::uint64_t others = 0);
 

@@ -38,12 +38,19 @@ std::uint64_t read_all(std::span<const std::byte> bytes) {
   return std::accumulate(sum, sum + 8, std::uint64_t{0});
 }
 
-/// Plain reads of the file's tensors, in order, by all threads; the best pass counts. Some passes come before the
-/// measurements and one after every repetition, so that a slow spell does not fall on this yardstick alone.
+/// Plain reads of the file's tensors, in order, by all threads, or of a device's memory; the best pass counts. Some
+/// passes come before the measurements and one after every repetition, so that a slow spell does not fall on this
+/// yardstick alone.
 class ReadMeter {
  public:
-  ReadMeter(const Gguf& file, int threads, BenchReport& report) : file_(file), pool_(threads), report_(report) {
-    for (const GgufTensor& tensor : file.tensors())
+  ReadMeter(Engine& engine, int threads, BenchReport& report)
+      : ops_(engine.ops()), file_(engine.file()), pool_(threads), report_(report) {
+    if (const double rate = ops_.read_rate(); rate > 0) {
+      report_.is_device_read = true;
+      report_.read_bytes_per_second = rate;
+      return;
+    }
+    for (const GgufTensor& tensor : file_.tensors())
       for (std::size_t at = 0; at < tensor.bytes.size() && report.read_bytes < kMostReadBytes; at += kReadPiece) {
         pieces_.push_back(tensor.bytes.subspan(at, std::min(kReadPiece, tensor.bytes.size() - at)));
         report.read_bytes += pieces_.back().size();
@@ -52,6 +59,10 @@ class ReadMeter {
   }
 
   void pass() {
+    if (report_.is_device_read) {
+      report_.read_bytes_per_second = std::max(report_.read_bytes_per_second, ops_.read_rate());
+      return;
+    }
     const auto start = std::chrono::steady_clock::now();
     pool_.parallel_for(static_cast<int>(pieces_.size()), [&](int i, int) {
       sums_[static_cast<std::size_t>(i)] = read_all(pieces_[static_cast<std::size_t>(i)]);
@@ -64,6 +75,7 @@ class ReadMeter {
   }
 
  private:
+  Ops& ops_;
   const Gguf& file_;
   ThreadPool pool_;
   BenchReport& report_;
@@ -77,7 +89,9 @@ class Bench {
       : engine_(engine),
         options_(options),
         note_(note),
-        logits_(engine.ops(), sizeof(float) * static_cast<std::size_t>(engine.config().vocabulary)) {
+        batch_(*std::max_element(options.batches.begin(), options.batches.end())),
+        host_logits_(static_cast<std::size_t>(batch_) * static_cast<std::size_t>(engine.config().vocabulary)),
+        logits_(engine.ops(), sizeof(float) * host_logits_.size()) {
     const int longest = *std::max_element(options.depths.begin(), options.depths.end()) + options.decode;
     const int most = options.prefill.empty()
                          ? longest
@@ -88,42 +102,51 @@ class Bench {
   }
 
   void run(BenchReport& report, ReadMeter& meter) {
+    set_timing(Timing::off);
     make_rows(report);
     make_depths();
     for (int repetition = -1; repetition < options_.repetitions; ++repetition) {
       say(repetition < 0 ? "warming up" : fmt::format("repetition {} of {}", repetition + 1, options_.repetitions));
       for (BenchRow& row : report.rows) {
-        SequenceCache cache = row.is_prefill ? engine_.new_sequence() : caches_[index_of(row.depth)].fork();
-        const auto start = std::chrono::steady_clock::now();
-        if (row.is_prefill) {
-          feed(cache, row.tokens, engine_.forward().max_rows(), true);
-        } else {
-          feed(cache, row.tokens, 1, true);
-        }
-        engine_.ops().synchronize();
-        if (repetition >= 0) row.seconds.push_back(seconds_since(start));
+        const double seconds = measure(row, row.tokens);
+        see_clock(report);
+        if (repetition >= 0) row.seconds.push_back(seconds);
       }
       meter.pass();
     }
+    if (!options_.has_timing) return;
+    say("where the time goes");
+    for (BenchRow& row : report.rows) {
+      time(row, Timing::phases, row.by_phase, row.phase_seconds);
+      time(row, Timing::ops, row.by_op, row.op_seconds);
+    }
+    set_timing(Timing::off);
   }
 
  private:
   void say(const std::string& what) const {
     if (note_) note_(what);
   }
+  void set_timing(Timing timing) {
+    if (engine_.timer() != nullptr) engine_.timer()->set_timing(timing);
+  }
 
   void make_rows(BenchReport& report) const {
     for (const int tokens : options_.prefill) {
+      if (tokens == 0) continue;
       BenchRow& row = report.rows.emplace_back();
       row.is_prefill = true;
       row.tokens = tokens;
     }
     for (const int depth : options_.depths) {
       if (options_.decode == 0) break;
-      BenchRow& row = report.rows.emplace_back();
-      row.tokens = options_.decode;
-      row.depth = depth;
-      row.bytes = token_bytes(engine_.config(), engine_.weights(), engine_.mode(), depth + options_.decode / 2);
+      for (const int batch : options_.batches) {
+        BenchRow& row = report.rows.emplace_back();
+        row.tokens = options_.decode;
+        row.depth = depth;
+        row.batch = batch;
+        row.bytes = token_bytes(engine_.config(), engine_.weights(), engine_.mode(), depth + options_.decode / 2);
+      }
     }
   }
 
@@ -136,7 +159,7 @@ class Bench {
     SequenceCache cache = engine_.new_sequence();
     for (const int depth : depths_) {
       if (depth > cache.length()) say(fmt::format("prefill to depth {}", depth));
-      feed(cache, depth - static_cast<int>(cache.length()), engine_.forward().max_rows(), false);
+      feed({&cache, 1}, depth - static_cast<int>(cache.length()), engine_.forward().max_rows(), false);
       caches_.push_back(cache.fork());
     }
   }
@@ -145,90 +168,139 @@ class Bench {
                                     depths_.begin());
   }
 
-  /// Continues a sequence by `count` tokens in steps of at most `chunk`; with logits after the last token of every step
-  /// that a generation would take them from.
-  void feed(SequenceCache& cache, int count, int chunk, bool with_logits) {
+  /// Seconds of the first `tokens` tokens of a row.
+  double measure(const BenchRow& row, int tokens) {
+    std::vector<SequenceCache> caches;
+    if (row.is_prefill) caches.push_back(engine_.new_sequence());
+    while (static_cast<int>(caches.size()) < row.batch) caches.push_back(caches_[index_of(row.depth)].fork());
+    engine_.ops().synchronize();
+    const auto start = std::chrono::steady_clock::now();
+    feed(caches, tokens, row.is_prefill ? engine_.forward().max_rows() : 1, true);
+    engine_.ops().synchronize();
+    return seconds_since(start);
+  }
+
+  /// The row once more. What a device records first, is run before.
+  void time(const BenchRow& row, Timing timing, TimedOps::Times& times, double& seconds) {
+    set_timing(timing);
+    measure(row, row.is_prefill ? row.tokens : std::min(row.tokens, 2));
+    engine_.timer()->reset();
+    seconds = measure(row, row.tokens);
+    times = engine_.timer()->times();
+  }
+
+  void see_clock(BenchReport& report) {
+    const DeviceState state = engine_.ops().device_state();
+    if (state.clock_hz == 0) return;
+    report.most_clock_hz = state.most_clock_hz;
+    report.greatest_clock_hz = std::max(report.greatest_clock_hz, state.clock_hz);
+    report.least_clock_hz =
+        report.least_clock_hz == 0 ? state.clock_hz : std::min(report.least_clock_hz, state.clock_hz);
+  }
+
+  /// Continues every sequence by `count` tokens in steps of at most `chunk` each; with logits, on the host, after the
+  /// last token of every step that a generation would take them from.
+  void feed(std::span<SequenceCache> caches, int count, int chunk, bool with_logits) {
     while (count > 0) {
       const int n = std::min(count, chunk);
       count -= n;
-      BatchItem item;
-      item.cache = &cache;
-      item.tokens = std::span(tokens_).subspan(static_cast<std::size_t>(cache.length()), static_cast<std::size_t>(n));
-      item.wanted = with_logits && (chunk == 1 || count == 0) ? 1 : 0;
-      engine_.forward().step({&item, 1});
-      const int vocabulary = engine_.config().vocabulary;
-      if (item.wanted > 0) engine_.forward().logits(0, {logits_.floats(), 1, vocabulary, vocabulary});
+      std::vector<BatchItem> items;
+      for (SequenceCache& cache : caches)
+        items.push_back(
+            {&cache, std::span(tokens_).subspan(static_cast<std::size_t>(cache.length()), static_cast<std::size_t>(n)),
+             with_logits && (chunk == 1 || count == 0) ? 1 : 0});
+      engine_.forward().step(items);
+      const int wanted = engine_.forward().wanted_rows(), vocabulary = engine_.config().vocabulary;
+      if (wanted == 0) continue;
+      engine_.forward().logits(0, {logits_.floats(), wanted, vocabulary, vocabulary});
+      engine_.ops().download(host_logits_.data(), logits_.floats(),
+                             sizeof(float) * static_cast<std::size_t>(wanted) * static_cast<std::size_t>(vocabulary));
     }
   }
 
   Engine& engine_;
   const BenchOptions& options_;
   const std::function<void(const std::string&)>& note_;
+  int batch_;
+  std::vector<float> host_logits_;
   Buffer logits_;
   std::vector<Token> tokens_;
   std::vector<int> depths_;            // ascending, each once
   std::vector<SequenceCache> caches_;  // at those depths
 };
 
-void check(const BenchOptions& options) {
+void check(const BenchOptions& options, Engine& engine) {
   const auto refuse = [](const std::string& what) { throw Error(Error::Kind::bad_argument, what); };
   for (const int n : options.prefill)
-    if (n < 1 || n > kMostTokens) refuse(fmt::format("--prefill {}: expected 1 to {}", n, kMostTokens));
+    if (n < 0 || n > kMostTokens) refuse(fmt::format("--prefill {}: expected 0 to {}", n, kMostTokens));
   for (const int n : options.depths)
     if (n < 0 || n > kMostTokens) refuse(fmt::format("--depth {}: expected 0 to {}", n, kMostTokens));
   if (options.decode < 0 || options.decode > kMostTokens)
     refuse(fmt::format("--decode {}: expected 0 to {}", options.decode, kMostTokens));
   if (options.repetitions < 1) refuse(fmt::format("--repetitions {}: expected at least 1", options.repetitions));
   if (options.depths.empty()) refuse("--depth: expected at least one");
+  if (options.batches.empty()) refuse("--batch: expected at least one");
+  for (const int n : options.batches)
+    if (n < 1 || n > engine.forward().max_rows())
+      refuse(fmt::format("--batch {}: expected 1 to {}, what a step takes", n, engine.forward().max_rows()));
+  LOCKSTEP_CHECK(!options.has_timing || engine.timer() != nullptr);
 }
 
 }  // namespace
 
 TokenBytes token_bytes(const Config& config, const Weights& weights, Mode mode, std::int64_t depth) {
   TokenBytes bytes;
-  const auto matrix = [&](const Weight& w, int planes = 1) {
-    if (w.present())
-      bytes.weights += static_cast<std::uint64_t>(planes) * static_cast<std::uint64_t>(w.rows) * w.row_bytes;
+  const auto add = [&](StepPhase phase, std::uint64_t& total, std::uint64_t count) {
+    total += count;
+    bytes.phases[static_cast<std::size_t>(phase)] += count;
   };
-  bytes.weights += weights.embedding.row_bytes;
-  matrix(weights.head);
-  matrix(weights.head_hyper.fn);
+  const auto matrices = [&](StepPhase phase, std::initializer_list<const Weight*> list, int planes = 1) {
+    for (const Weight* w : list)
+      if (w->present())
+        add(phase, bytes.weights,
+            static_cast<std::uint64_t>(planes) * static_cast<std::uint64_t>(w->rows) * w->row_bytes);
+  };
+  add(StepPhase::embed, bytes.weights, weights.embedding.row_bytes);
+  matrices(StepPhase::head, {&weights.head, &weights.head_hyper.fn});
   const RowLayout layout = row_layout(config, mode);
   const auto visible = static_cast<std::uint64_t>(depth + 1);
   for (std::size_t i = 0; i < weights.layers.size(); ++i) {
     const LayerWeights& l = weights.layers[i];
-    for (const Weight* w :
-         {&l.query_a, &l.query_b, &l.kv, &l.output_a, &l.output_b, &l.compressor.values, &l.compressor.gates,
-          &l.key_compressor.values, &l.key_compressor.gates, &l.index_query, &l.index_heads, &l.attention_hyper.fn,
-          &l.ffn_hyper.fn, &l.router, &l.shared.gate, &l.shared.up, &l.shared.down})
-      matrix(*w);
-    for (const Weight* w : {&l.experts.gate, &l.experts.up, &l.experts.down}) matrix(*w, config.experts_used);
-    bytes.cache += std::min<std::uint64_t>(visible, static_cast<std::uint64_t>(config.window)) * layout.row_bytes();
+    matrices(StepPhase::attention,
+             {&l.query_a, &l.query_b, &l.kv, &l.output_a, &l.output_b, &l.compressor.values, &l.compressor.gates,
+              &l.key_compressor.values, &l.key_compressor.gates, &l.index_heads});
+    matrices(StepPhase::indexer, {&l.index_query});
+    matrices(StepPhase::hyper, {&l.attention_hyper.fn, &l.ffn_hyper.fn});
+    matrices(StepPhase::router, {&l.router});
+    matrices(StepPhase::experts, {&l.shared.gate, &l.shared.up, &l.shared.down});
+    matrices(StepPhase::experts, {&l.experts.gate, &l.experts.up, &l.experts.down}, config.experts_used);
+    add(StepPhase::attention, bytes.cache,
+        std::min<std::uint64_t>(visible, static_cast<std::uint64_t>(config.window)) * layout.row_bytes());
     const int ratio = config.layers[i].ratio;
     if (ratio == 0) continue;
     std::uint64_t rows = visible / static_cast<std::uint64_t>(ratio);
     if (ratio == 4 && rows > static_cast<std::uint64_t>(config.index_top_k)) {
-      bytes.cache += rows * layout.key_bytes();
+      add(StepPhase::indexer, bytes.cache, rows * layout.key_bytes());
       rows = static_cast<std::uint64_t>(config.index_top_k);
     }
-    bytes.cache += rows * layout.row_bytes();
+    add(StepPhase::attention, bytes.cache, rows * layout.row_bytes());
   }
   return bytes;
 }
 
 double BenchRow::mean_rate() const {
-  return static_cast<double>(tokens) * static_cast<double>(seconds.size()) /
+  return static_cast<double>(batch) * tokens * static_cast<double>(seconds.size()) /
          std::accumulate(seconds.begin(), seconds.end(), 0.0);
 }
-double BenchRow::min_rate() const { return tokens / *std::max_element(seconds.begin(), seconds.end()); }
-double BenchRow::max_rate() const { return tokens / *std::min_element(seconds.begin(), seconds.end()); }
+double BenchRow::min_rate() const { return batch * tokens / *std::max_element(seconds.begin(), seconds.end()); }
+double BenchRow::max_rate() const { return batch * tokens / *std::min_element(seconds.begin(), seconds.end()); }
 
 BenchReport run_bench(Engine& engine, const BenchOptions& options,
                       const std::function<void(const std::string&)>& note) {
-  check(options);
+  check(options, engine);
   BenchReport report;
-  if (note) note("reading the file");  // which also brings it into memory
-  ReadMeter meter(engine.file(), options.threads, report);
+  if (note) note("reading the weights");  // which also brings a file into memory
+  ReadMeter meter(engine, options.threads, report);
   for (int pass = 0; pass < kReadPasses; ++pass) meter.pass();
   Bench(engine, options, note).run(report, meter);
   return report;

@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include "base/error.h"
+#include "engine/synth_model.h"
 #include "tensor/rocmfp2.h"
 
 namespace lockstep {
@@ -13,12 +14,23 @@ GgufOptions gguf_options(const EngineOptions& options) { return {options.meaning
 Engine::Engine(const EngineOptions& options, std::unique_ptr<Ops> ops,
                const std::function<void(const std::string&)>& note)
     : options_(options),
-      file_(options.model, gguf_options(options)),
+      synth_(options.synth == nullptr ? nullptr : std::make_unique<SynthModel>(*options.synth)),
+      file_(synth_ == nullptr ? Gguf(options.model, gguf_options(options)) : Gguf(synth_->bytes(), synth_->name())),
       config_(read_config(file_)),
       ops_(std::move(ops)) {
-  weights_ = std::make_unique<Weights>(file_, config_, *ops_, meaning_of_107(file_, options.rocmfp2, note));
+  if (options.timing != Timing::off) {
+    auto timed = std::make_unique<TimedOps>(std::move(ops_));
+    timed->set_timing(options.timing);
+    timer_ = timed.get();
+    ops_ = std::move(timed);
+  }
+  const std::optional<DType> type_107 =
+      synth_ != nullptr ? std::nullopt : meaning_of_107(file_, options.rocmfp2, note);  // made as type 107 says
+  weights_ = std::make_unique<Weights>(file_, config_, *ops_, type_107, LoadHooks{synth_.get(), options.progress});
   forward_ = std::make_unique<Forward>(config_, *weights_, options.mode, *ops_, options.max_rows);
 }
+
+Engine::~Engine() = default;
 
 // Every tensor of type 107 in a file is of one variant, so the first one decides.
 std::optional<DType> meaning_of_107(const Gguf& file, std::optional<DType> forced,
@@ -65,13 +77,25 @@ const Tokenizer& Engine::tokenizer() {
   return *tokenizer_;
 }
 
-MemoryPlan plan_memory(const Gguf& file, const Config& config, Mode mode, std::int64_t context, int max_rows) {
+namespace {
+
+MemoryPlan plan_of(std::uint64_t weights, const Config& config, Mode mode, std::int64_t context, int max_rows) {
   MemoryPlan plan;
   plan.context = context;
-  plan.weights = file.file_bytes();
+  plan.weights = weights;
   plan.sequence = SequenceCache::plan_bytes(config, mode, context);
   plan.workspace = Forward::workspace_bytes(config, max_rows) + SequenceCache::plan_bytes(config, mode, 0);
   return plan;
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const Gguf& file, const Config& config, Mode mode, std::int64_t context, int max_rows) {
+  return plan_of(file.file_bytes(), config, mode, context, max_rows);
+}
+
+MemoryPlan plan_memory(const SynthPlan& plan, Mode mode, std::int64_t context, int max_rows) {
+  return plan_of(plan.bytes(), plan.config, mode, context, max_rows);
 }
 
 }  // namespace lockstep

@@ -130,6 +130,7 @@ Generator::Generator(Engine& engine, int chunk)
       tokenizer_(engine.tokenizer()),
       chunk_(chunk <= 0 ? engine.forward().max_rows() : std::min(chunk, engine.forward().max_rows())),
       logits_(engine.ops(), sizeof(float) * static_cast<std::size_t>(engine.config().vocabulary)),
+      greatest_(engine.ops(), sizeof(Token)),
       host_logits_(static_cast<std::size_t>(engine.config().vocabulary)) {}
 
 Generator::~Generator() = default;
@@ -141,6 +142,7 @@ std::span<const Token> Generator::cached() const {
 Generated Generator::generate(const GenerateRequest& request, const GenerateHooks& hooks) {
   check_request(request, engine_.config());
   check_sampler_params(request.sampling, engine_.config().vocabulary);
+  is_greedy_ = chooses_greatest(request.sampling);
   Generated out;
   const Clock::time_point start = Clock::now();
   bool has_prefilled = false;
@@ -218,7 +220,10 @@ void Generator::decode(const GenerateRequest& request, const GenerateHooks& hook
   const auto run = [&]() -> Finish {
     for (;;) {
       if (is_cancelled()) return Finish::cancelled;
-      const Token token = sampler.sample(host_logits_, history, static_cast<Position>(history.size()));
+      engine_.ops().enter(StepPhase::sample);
+      const Token token =
+          chosen_ >= 0 ? chosen_ : sampler.sample(host_logits_, history, static_cast<Position>(history.size()));
+      engine_.ops().enter(StepPhase::none);
       ++out.stats.generated;
       if (std::find(request.stop_tokens.begin(), request.stop_tokens.end(), token) != request.stop_tokens.end())
         return Finish::stop_token;
@@ -250,7 +255,16 @@ void Generator::step(std::span<const Token> tokens, bool is_wanted, const std::f
   if (!is_wanted) return;
   const int vocabulary = engine_.config().vocabulary;
   engine_.forward().logits(0, {logits_.floats(), 1, vocabulary, vocabulary});
-  engine_.ops().download(host_logits_.data(), logits_.floats(), host_logits_.size() * sizeof(float));
+  chosen_ = -1;
+  if (is_greedy_) {  // one number instead of a row
+    auto* greatest = reinterpret_cast<Token*>(greatest_.bytes());
+    engine_.ops().enter(StepPhase::head);
+    engine_.ops().argmax(greatest, {logits_.floats(), 1, vocabulary, vocabulary});
+    engine_.ops().enter(StepPhase::none);
+    engine_.ops().download(&chosen_, greatest, sizeof chosen_);
+  }
+  if (chosen_ < 0)  // also when the greatest is no number: the sampler says what is wrong
+    engine_.ops().download(host_logits_.data(), logits_.floats(), host_logits_.size() * sizeof(float));
 }
 
 std::vector<Token> stop_tokens_of(const Tokenizer& tokenizer) {

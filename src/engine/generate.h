@@ -105,6 +105,9 @@ class Generator {
   std::unique_ptr<Held> live_;
   std::unique_ptr<Held> prompt_end_;  // as it was when the last prompt had been read
   Buffer logits_;                     // one row, in the back end's memory
+  Buffer greatest_;                   // its greatest value's id, likewise
+  bool is_greedy_ = false;            // of the running call: only that id is fetched
+  Token chosen_ = -1;                 // that id, or -1: host_logits_ holds the row
   std::vector<float> host_logits_;
 };
 

@@ -128,17 +128,21 @@ std::vector<std::string> law_models() {
   return {"nano-q2", "nano-q4", "nano-mxfp4", "nano-rocmfp2", "nano-rocmfp4", "nano-f16"};
 }
 
-void write_law_model(const std::string& name, const std::filesystem::path& path) {
+std::shared_ptr<const SynthPlan> law_model_plan(const std::string& name) {
   SynthOptions options;
   options.preset = "nano";
   options.types = name.substr(name.find('-') + 1);
   options.seed = 1;
-  write_synth(plan_synth(options), path);
+  return std::make_shared<const SynthPlan>(plan_synth(options));
+}
+
+void write_law_model(const std::string& name, const std::filesystem::path& path) {
+  write_synth(*law_model_plan(name), path);
 }
 
 std::vector<std::vector<Token>> law_tokens(int vocabulary) {
   std::vector<std::vector<Token>> sequences;
-  for (const int length : {133, 5}) {
+  for (const int length : {kLawTokens, 5}) {
     std::vector<Token>& tokens = sequences.emplace_back();
     for (int i = 0; i < length; ++i)
       tokens.push_back(

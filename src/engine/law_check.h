@@ -34,8 +34,11 @@ std::uint64_t model_hash(Engine& engine, std::span<const std::vector<Token>> seq
 
 /// The small models that the golden file covers: "nano-q2" and so on, by type set.
 std::vector<std::string> law_models();
+/// One of them, to be made in memory (EngineOptions::synth).
+std::shared_ptr<const SynthPlan> law_model_plan(const std::string& name);
 /// Writes one of them. Throws what write_synth throws.
 void write_law_model(const std::string& name, const std::filesystem::path& path);
+inline constexpr int kLawTokens = 133;  // of the longer of the two sequences
 /// The tokens that their lines are about.
 std::vector<std::vector<Token>> law_tokens(int vocabulary);
 

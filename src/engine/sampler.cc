@@ -72,6 +72,11 @@ void check_sampler_params(const SamplerParams& params, int vocabulary) {
   }
 }
 
+bool chooses_greatest(const SamplerParams& params) {
+  return params.temperature == 0 && params.repetition_penalty == 1 && params.frequency_penalty == 0 &&
+         params.presence_penalty == 0 && params.logit_bias.empty();
+}
+
 Sampler::Sampler(SamplerParams params, int vocabulary) : params_(std::move(params)), vocabulary_(vocabulary) {
   check_sampler_params(params_, vocabulary_);
   const auto n = static_cast<std::size_t>(vocabulary_);

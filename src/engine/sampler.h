@@ -48,6 +48,9 @@ struct SamplerParams {
 /// Throws Error::bad_argument naming the parameter, its value and its range.
 void check_sampler_params(const SamplerParams& params, int vocabulary);
 
+/// The token is the greatest logit's, whatever came before: Ops::argmax finds it where the logits are.
+bool chooses_greatest(const SamplerParams& params);
+
 class Sampler {
  public:
   /// Throws what check_sampler_params throws.

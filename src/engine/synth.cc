@@ -83,47 +83,35 @@ class TensorSource {
   std::unique_ptr<RandomBlocks> blocks_;
 };
 
-/// Makes the bytes of a tensor in order, a buffer at a time, on all threads, and hands each full buffer to `sink`,
-/// which lends the buffer too.
-template <class Sink>
-void make_tensor(const SynthTensor& tensor, std::uint64_t seed, ThreadPool& pool, Sink&& sink) {
+/// Makes bytes [begin, begin + out.size()) of the tensor, on all threads; both ends lie between two runs.
+void fill(const TensorSource& source, std::uint64_t begin, std::span<std::byte> out, ThreadPool& pool) {
+  const std::size_t run = source.run_bytes(), piece = std::max<std::size_t>(1, kPieceBytes / run) * run;
+  const auto first_run = static_cast<std::int64_t>(begin / run);
+  pool.parallel_for(static_cast<int>((out.size() + piece - 1) / piece), [&](int i, int) {
+    const std::size_t at = static_cast<std::size_t>(i) * piece;
+    source.fill(first_run + static_cast<std::int64_t>(at / run), out.subspan(at, std::min(piece, out.size() - at)));
+  });
+}
+
+/// Makes the bytes of a tensor in order, a buffer at a time, and hands each full buffer to `sink`, which lends the
+/// buffer too.
+void write_tensor(const SynthTensor& tensor, std::uint64_t seed, ThreadPool& pool, GgufSink& sink) {
   const TensorSource source(tensor, seed);
-  const std::size_t run = source.run_bytes();
-  const std::size_t piece = std::max<std::size_t>(1, kPieceBytes / run) * run;
+  const std::size_t run = source.run_bytes(), most = kPieces * (std::max<std::size_t>(1, kPieceBytes / run) * run);
   const std::uint64_t total = tensor.bytes();
   for (std::uint64_t done = 0; done < total;) {
-    const auto bytes = static_cast<std::size_t>(std::min<std::uint64_t>(total - done, kPieces * piece));
+    const auto bytes = static_cast<std::size_t>(std::min<std::uint64_t>(total - done, most));
     std::vector<std::byte>& buffer = sink.buffer();
     buffer.resize(bytes);
-    const auto first_run = static_cast<std::int64_t>(done / run);
-    pool.parallel_for(static_cast<int>((bytes + piece - 1) / piece), [&](int i, int) {
-      const std::size_t at = static_cast<std::size_t>(i) * piece;
-      source.fill(first_run + static_cast<std::int64_t>(at / run),
-                  std::span(buffer).subspan(at, std::min(piece, bytes - at)));
-    });
+    fill(source, done, buffer, pool);
     sink.take();
     done += bytes;
   }
 }
 
-/// Collects the bytes of one tensor.
-class MemorySink {
- public:
-  std::vector<std::byte>& buffer() { return buffer_; }
-  void take() { bytes.insert(bytes.end(), buffer_.begin(), buffer_.end()); }
-  std::vector<std::byte> bytes;
-
- private:
-  std::vector<std::byte> buffer_;
-};
-
 }  // namespace
 
-void write_synth(const SynthPlan& plan, const std::filesystem::path& out, const SynthRun& run) {
-  check_room(out, plan.bytes());
-  GgufWriterOptions options;
-  options.progress = run.progress;
-  GgufWriter writer(out, options);
+void declare_synth(GgufWriter& writer, const SynthPlan& plan) {
   writer.set("general.architecture", std::string_view("deepseek4"));
   writer.set("general.type", std::string_view("model"));
   writer.set("general.name",
@@ -135,21 +123,34 @@ void write_synth(const SynthPlan& plan, const std::filesystem::path& out, const 
   set_model_keys(writer, "deepseek4", plan.config, plan.hash_layers, ratios);
   set_tokenizer_keys(writer, synth_vocabulary(plan.config.vocabulary));
   for (const SynthTensor& tensor : plan.tensors) writer.add_tensor(tensor.name, tensor.dtype, tensor.ne);
+}
+
+void write_synth(const SynthPlan& plan, const std::filesystem::path& out, const SynthRun& run) {
+  check_room(out, plan.bytes());
+  GgufWriterOptions options;
+  options.progress = run.progress;
+  GgufWriter writer(out, options);
+  declare_synth(writer, plan);
   writer.begin();
   ThreadPool pool(run.threads);
   {
     GgufSink sink(writer, out, run.cancelled);
-    for (const SynthTensor& tensor : plan.tensors) make_tensor(tensor, plan.options.seed, pool, sink);
+    for (const SynthTensor& tensor : plan.tensors) write_tensor(tensor, plan.options.seed, pool, sink);
     sink.finish();
   }
   writer.finish();
 }
 
+void fill_synth_tensor(const SynthPlan& plan, const SynthTensor& tensor, ThreadPool& pool, std::span<std::byte> out) {
+  LOCKSTEP_CHECK(out.size() == tensor.bytes());
+  fill(TensorSource(tensor, plan.options.seed), 0, out, pool);
+}
+
 std::vector<std::byte> synth_tensor_bytes(const SynthPlan& plan, const SynthTensor& tensor) {
   ThreadPool pool(1);
-  MemorySink sink;
-  make_tensor(tensor, plan.options.seed, pool, sink);
-  return std::move(sink.bytes);
+  std::vector<std::byte> bytes(static_cast<std::size_t>(tensor.bytes()));
+  fill_synth_tensor(plan, tensor, pool, bytes);
+  return bytes;
 }
 
 }  // namespace lockstep

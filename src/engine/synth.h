@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,11 +20,14 @@
 
 namespace lockstep {
 
+class GgufWriter;
+class ThreadPool;
+
 struct SynthOptions {
   std::string preset = "slice";  // flash: the model; slice: its widths, few layers and experts; nano: a few megabytes
-  std::string types = "q2";      // q2, q4, rocmfp2, rocmfp4, mxfp4, f16 (docs/quantising.md: q2 as antirez-q2, and so on)
-  int layers = 0;                // 0: the preset's
-  int experts = 0;               // 0: the preset's
+  std::string types = "q2";  // q2, q4, rocmfp2, rocmfp4, mxfp4, f16 (docs/quantising.md: q2 as antirez-q2, and so on)
+  int layers = 0;            // 0: the preset's
+  int experts = 0;           // 0: the preset's
   std::uint64_t seed = 1;
 };
 
@@ -63,11 +67,15 @@ struct SynthRun {
   std::function<bool()> cancelled;                                                    // asked every few megabytes
 };
 
-/// Writes the file as NAME.part and renames it when it is whole. Throws Error::io, also at once when the disk has too
+/// Gives the file its name when it is whole. Throws Error::io, also at once when the disk has too
 /// little room, and Error::cancelled; then nothing is left.
 void write_synth(const SynthPlan& plan, const std::filesystem::path& out, const SynthRun& run = {});
 
-/// The bytes of one tensor: what write_synth puts into the file. For tests.
+/// The keys and tensors of the file, for a writer that has not begun.
+void declare_synth(GgufWriter& writer, const SynthPlan& plan);
+
+/// The bytes of one tensor, what write_synth puts into the file; out [tensor.bytes()].
+void fill_synth_tensor(const SynthPlan& plan, const SynthTensor& tensor, ThreadPool& pool, std::span<std::byte> out);
 std::vector<std::byte> synth_tensor_bytes(const SynthPlan& plan, const SynthTensor& tensor);
 
 }  // namespace lockstep

@@ -2,10 +2,12 @@
 //
 // Attended rows stand in slots: the window's from slot 0, oldest first, the compressed ones from the next multiple of
 // 64 on. So the law's chains of 64 rows are 64 neighbouring slots, wherever the query stands; a slot that this query
-// does not use counts in no sum. Three steps: scores [heads, slots]; then weights in their place, and what to divide
-// by; then the sums over rows. All heads of a query share its rows, so a row is unpacked once for 64 heads. With few
-// queries the last step is cut into chains, which meet in order in a fourth; with many, a block goes through all
-// chains.
+// does not use counts in no sum. All heads of a query share its rows, so a row is unpacked once for many heads.
+//
+// Many queries: scores [heads, slots]; then weights in their place, and what to divide by; then the sums over rows, a
+// block going through all chains. Few queries, where what counts is how soon a launch is done: scores, with the rows as
+// floats and the largest score of every 16 slots beside them; the sums of each chain apart, with its weights; then the
+// chains meet in order.
 //
 // Work of a query in the shape of the model: 640 slots x 512 channels x 64 heads, twice, in f32 fma: 42 million.
 #include "base/error.h"
@@ -32,9 +34,14 @@ struct Attention {
   int slice_count;
   float* scores;   // [wave rows, heads, slots]
   float* inverse;  // [wave rows, heads]
-  float* parts;    // [wave rows, chains, heads, width], where chains are summed apart,
-  bool has_aligned_rows;
-  float* rows;  // and the attended rows, unpacked [wave rows, slots, width]; else null
+  // Of few queries:
+  bool has_aligned_queries;
+  int pitch;            // floats of an unpacked row
+  float* parts;         // [wave rows, chains, heads, width]
+  float* rows;          // [wave rows, slots, pitch]
+  float* tile_largest;  // [wave rows, slots / kFew, heads]
+  float* largest;       // [wave rows, heads]
+  float* chain_sums;    // [wave rows, chains, heads]: of weights
 };
 
 /// What row i of the step attends.
@@ -66,7 +73,7 @@ struct Source {
   const std::uint8_t* packed;
 };
 
-LOCKSTEP_DEVICE Source packed_source_of(const Attention& a, const Query& q, int i, int slot, const PackedRows& layout) {
+LOCKSTEP_DEVICE Source source_of(const Attention& a, const Query& q, int i, int slot, const PackedRows& layout) {
   if (slot < a.window_slots) {
     const Position p = q.oldest + slot;
     if (p >= q.slice->begin) {
@@ -81,28 +88,13 @@ LOCKSTEP_DEVICE Source packed_source_of(const Attention& a, const Query& q, int 
   return {nullptr, bytes_of(q.slice->pages[c / kPageRows]) + c % kPageRows * layout.row_bytes};
 }
 
-LOCKSTEP_DEVICE Source source_of(const Attention& a, const Query& q, int i, int slot, const PackedRows& layout) {
-  if (a.rows == nullptr) return packed_source_of(a, q, i, slot, layout);
-  return {a.rows + (static_cast<std::int64_t>(i - a.first_row) * a.slots + slot) * layout.width, nullptr};
-}
-
 LOCKSTEP_DEVICE float value_of(const Source& source, int d, const PackedRows& layout) {
   return source.floats != nullptr ? source.floats[d] : row_value(source.packed, d, layout);
 }
 
-/// The attended rows as floats, a warp a row: for few queries, where every other kernel would unpack them again.
-LOCKSTEP_KERNEL void unpack_rows_kernel(Attention a, PackedRows layout) {
-  const int slot = block_x() * (kThreads / kWarp) + thread_index() / kWarp, i = a.first_row + block_y();
-  const Query q = query_of(a, i);
-  if (slot >= a.slots || used_from(a, q, slot) <= 0) return;
-  const Source source = packed_source_of(a, q, i, slot, layout);
-  float* to = a.rows + (static_cast<std::int64_t>(block_y()) * a.slots + slot) * layout.width;
-#pragma unroll 8
-  for (int d = lane_index(); d < layout.width; d += kWarp) to[d] = value_of(source, d, layout);
-}
-
 /// Scores of 64 slots for 64 heads, four by four a thread, a chain of 64 channels at a time.
 LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2) score_many_kernel(Attention a, PackedRows layout) {
+  follow_launch();
   LOCKSTEP_SHARED float query[kHeads][kPitch];
   LOCKSTEP_SHARED float row[kChain][kPitch];
   LOCKSTEP_SHARED Source sources[kChain];
@@ -167,71 +159,159 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2) score_many_kernel(Attention a,
 
 constexpr int kFew = 16;  // heads and slots of a block of score_few_kernel
 
-/// Scores of 16 slots for 16 heads, one a thread, all channels in shared memory at once: for few queries, where what
-/// counts is how soon a block is done.
+/// 512 channels of a row by a warp, a thread every 32nd: first as they lie in memory, so that all reads are under way
+/// before the first is used, then as floats.
+struct RowPart {
+  static constexpr int kValues = 16, kChannels = kValues * kWarp;
+  std::uint32_t bits[kValues];           // codes, or floats
+  std::uint32_t exponents[kValues / 2];  // of 64 channels each, where there are codes
+};
+LOCKSTEP_DEVICE RowPart read_part(const Source& source, int begin, const PackedRows& layout) {
+  RowPart part;
+  const int channels = layout.width - layout.rotary;
+  if (source.floats != nullptr || layout.is_plain) {
+    const float* from = source.floats != nullptr ? source.floats : reinterpret_cast<const float*>(source.packed);
+#pragma unroll
+    for (int u = 0; u < RowPart::kValues; ++u) {
+      const int d = begin + u * kWarp + lane_index();
+      part.bits[u] = d < layout.width ? bits_of(from[d]) : 0;
+    }
+    return part;
+  }
+  const std::uint8_t* row = source.packed;
+  const int floats_at = channels + fp8_blocks(channels);
+#pragma unroll
+  for (int u = 0; u < RowPart::kValues; ++u) {
+    const int d = begin + u * kWarp + lane_index(), at = d < channels ? d : floats_at + 4 * (d - channels);
+    const bool is_float = d >= channels && d < layout.width;
+    part.bits[u] = d < layout.width ? row[at] : 0u;
+    const std::uint32_t second = is_float ? row[at + 1] : 0u, third = is_float ? row[at + 2] : 0u,
+                        fourth = is_float ? row[at + 3] : 0u;
+    part.bits[u] |= second << 8 | third << 16 | fourth << 24;
+  }
+#pragma unroll
+  for (int u = 0; u < RowPart::kValues / 2; ++u) {
+    const int d = begin + u * kFp8Block;
+    part.exponents[u] = d < channels ? row[channels + d / kFp8Block] : 0u;
+  }
+  return part;
+}
+/// Channel begin + u * 32 + lane.
+LOCKSTEP_DEVICE float part_value(const RowPart& part, const Source& source, int begin, int u,
+                                 const PackedRows& layout) {
+  const bool is_code =
+      source.floats == nullptr && !layout.is_plain && begin + u * kWarp + lane_index() < layout.width - layout.rotary;
+  return is_code ? row_code_value(part.bits[u], part.exponents[u / 2]) : f32_of(part.bits[u]);
+}
+
+/// Scores of 16 slots for 16 heads, all channels in shared memory at once.
 LOCKSTEP_KERNEL void score_few_kernel(Attention a, PackedRows layout) {
+  follow_launch();
   extern LOCKSTEP_SHARED float few_shared[];
   LOCKSTEP_SHARED Source sources[kFew];
   const int i = a.first_row + block_z(), first_slot = block_x() * kFew, first_head = block_y() * kFew;
-  const int t = thread_index(), width = layout.width, pitch = (width + 3) / 4 * 4 + 4;
+  const int t = thread_index(), width = layout.width, pitch = a.pitch + 4;
   const Query q = query_of(a, i);
   const int used = used_from(a, q, first_slot);
   if (used <= 0) return;
   float* const query = few_shared;
   float* const row = few_shared + kFew * pitch;
   if (t < kFew) sources[t] = source_of(a, q, i, first_slot + (t < used ? t : used - 1), layout);
-  block_barrier();
   const float* queries = a.queries.data + i * a.queries.stride;
   for (int r = t / kWarp; r < kFew; r += kThreads / kWarp) {
     const bool is_head = first_head + r < a.heads;
-    if (a.has_aligned_rows) {
+    if (a.has_aligned_queries) {
 #pragma unroll 4
       for (int d = 4 * lane_index(); d < width; d += 4 * kWarp) {
         const auto zero = Floats4{};
         *reinterpret_cast<Floats4*>(query + r * pitch + d) =
             is_head ? *reinterpret_cast<const Floats4*>(queries + (first_head + r) * width + d) : zero;
-        *reinterpret_cast<Floats4*>(row + r * pitch + d) = *reinterpret_cast<const Floats4*>(sources[r].floats + d);
       }
       continue;
     }
-#pragma unroll 8
-    for (int d = lane_index(); d < width; d += kWarp) {
+    for (int d = lane_index(); d < width; d += kWarp)
       query[r * pitch + d] = is_head ? queries[(first_head + r) * width + d] : 0.0f;
-      row[r * pitch + d] = value_of(sources[r], d, layout);
+  }
+  block_barrier();
+  constexpr int kWarps = kThreads / kWarp, kRows = kFew / kWarps;  // of a warp
+  for (int begin = 0; begin < width; begin += RowPart::kChannels) {
+    RowPart parts[kRows];
+#pragma unroll
+    for (int k = 0; k < kRows; ++k) parts[k] = read_part(sources[t / kWarp + k * kWarps], begin, layout);
+#pragma unroll
+    for (int k = 0; k < kRows; ++k) {
+      const int r = t / kWarp + k * kWarps;
+      float* const to = a.rows + (static_cast<std::int64_t>(block_z()) * a.slots + first_slot + r) * a.pitch;
+#pragma unroll
+      for (int u = 0; u < RowPart::kValues; ++u) {
+        const int d = begin + u * kWarp + lane_index();
+        if (d >= width) break;
+        const float value = part_value(parts[k], sources[r], begin, u, layout);
+        row[r * pitch + d] = value;
+        if (block_y() == 0 && r < used) to[d] = value;
+      }
     }
   }
   block_barrier();
-  const int head = t / kFew, slot = t % kFew;
-  const float* x = query + head * pitch;
-  const float* y = row + slot * pitch;
-  float total = 0;
-  int begin = 0;
-  for (; begin + 4 * kChain <= width; begin += 4 * kChain) {  // four chains side by side, so that none waits
-    float sum[4] = {};
-#pragma unroll 4
-    for (int d = 0; d < kChain; d += 4)
+  // A warp takes every eighth chain, a thread four heads and two slots of it.
+  float* const chain_sums = row + kFew * pitch;  // [chains][kFew heads][kFew slots]
+  const int chains = (width + kChain - 1) / kChain;
+  constexpr int kSlotThreads = 8, kThreadHeads = 4, kThreadSlots = kFew / kSlotThreads;
+  const int my_head = lane_index() / kSlotThreads * kThreadHeads, my_slot = lane_index() % kSlotThreads;
+  for (int chain = t / kWarp; chain < chains; chain += kWarps) {
+    const float* x = query + my_head * pitch + chain * kChain;
+    const float* y = row + my_slot * pitch + chain * kChain;
+    float sum[kThreadHeads][kThreadSlots] = {};
+    const auto add = [&](int d, int steps) {
+      Floats4 xs[kThreadHeads], ys[kThreadSlots];
 #pragma unroll
-      for (int chain = 0; chain < 4; ++chain) {
-        const Floats4 p = *reinterpret_cast<const Floats4*>(x + begin + chain * kChain + d);
-        const Floats4 r = *reinterpret_cast<const Floats4*>(y + begin + chain * kChain + d);
+      for (int h = 0; h < kThreadHeads; ++h) xs[h] = *reinterpret_cast<const Floats4*>(x + h * pitch + d);
 #pragma unroll
-        for (int step = 0; step < 4; ++step) sum[chain] = fma_f32(p.value[step], r.value[step], sum[chain]);
+      for (int k = 0; k < kThreadSlots; ++k)
+        ys[k] = *reinterpret_cast<const Floats4*>(y + k * kSlotThreads * pitch + d);
+#pragma unroll
+      for (int step = 0; step < 4; ++step) {
+        if (step >= steps) break;
+#pragma unroll
+        for (int h = 0; h < kThreadHeads; ++h)
+#pragma unroll
+          for (int k = 0; k < kThreadSlots; ++k) sum[h][k] = fma_f32(xs[h].value[step], ys[k].value[step], sum[h][k]);
       }
+    };
+    const int length = width - chain * kChain;
+    if (length >= kChain) {
+#pragma unroll 4
+      for (int d = 0; d < kChain; d += 4) add(d, 4);
+    } else {
+      for (int d = 0; d < length; d += 4) add(d, length - d);
+    }
 #pragma unroll
-    for (int chain = 0; chain < 4; ++chain) total = begin + chain == 0 ? sum[chain] : total + sum[chain];
+    for (int h = 0; h < kThreadHeads; ++h)
+#pragma unroll
+      for (int k = 0; k < kThreadSlots; ++k)
+        chain_sums[(chain * kFew + my_head + h) * kFew + my_slot + k * kSlotThreads] = sum[h][k];
   }
-  for (; begin < width; begin += kChain) {
-    float sum = 0;
-    for (int d = begin; d < (width < begin + kChain ? width : begin + kChain); ++d) sum = fma_f32(x[d], y[d], sum);
-    total = begin == 0 ? sum : total + sum;
-  }
+  block_barrier();
+  const int head = t / kFew, slot = t % kFew;
+  float total = chain_sums[t];
+  for (int chain = 1; chain < chains; ++chain) total = total + chain_sums[chain * kFew * kFew + t];
+  const float score = total * a.scale;
   if (first_head + head < a.heads && slot < used)
     a.scores[(static_cast<std::int64_t>(block_z()) * a.heads + first_head + head) * a.slots + first_slot + slot] =
-        total * a.scale;
+        score;
+  float largest = slot < used ? score : -f32_of(kInfinity);
+  for (int mask = kFew / 2; mask > 0; mask /= 2) {
+    const float other = shuffle_xor(largest, mask);
+    largest = other > largest ? other : largest;
+  }
+  if (first_head + head < a.heads && slot == 0)
+    a.tile_largest[(static_cast<std::int64_t>(block_z()) * (a.slots / kFew) + block_x()) * a.heads + first_head +
+                   head] = largest;
 }
 
 /// Scores to weights, in place, and the reciprocal of their sum: a warp a head.
 LOCKSTEP_KERNEL void weight_kernel(Attention a) {
+  follow_launch();
   const int item = (block_x() * block_threads() + thread_index()) / kWarp, head = item % a.heads,
             wave_row = item / a.heads;
   const int i = a.first_row + wave_row;
@@ -269,25 +349,55 @@ LOCKSTEP_KERNEL void weight_kernel(Attention a) {
   if (lane_index() == 0) a.inverse[item] = 1.0f / denominator;
 }
 
-/// Sums over rows, for 64 heads and kDims channels, four heads and kDims / 16 channels a thread. kApart: of one chain
-/// only, into `parts`.
-template <int kDims, bool kApart>
-LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2) sum_kernel(Attention a, PackedRows layout) {
-  constexpr int kGroups = kDims / (4 * kSide);  // of four channels a thread
+/// What 64 heads take of a chain's rows: sum[h][channel] += weight[h][s] * row[s][channel] for s below `used`, in
+/// order, four heads from `my_heads` on and groups of four channels, 64 apart, from `my_dim` on.
+template <int kDims, int kWeightPitch>
+LOCKSTEP_DEVICE void add_chain(float (&sum)[kEach][kDims / kSide], const float (*weight)[kWeightPitch],
+                               const float (*row)[kDims], int used, int my_heads, int my_dim) {
+  constexpr int kGroups = kDims / (4 * kSide);
+  const auto add_rows = [&](int s, int rows) {
+    Floats4 w[kEach];
+#pragma unroll
+    for (int h = 0; h < kEach; ++h) w[h] = *reinterpret_cast<const Floats4*>(&weight[my_heads + h][s]);
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      if (r >= rows) break;
+#pragma unroll
+      for (int g = 0; g < kGroups; ++g) {
+        const Floats4 v = *reinterpret_cast<const Floats4*>(&row[s + r][g * 4 * kSide + my_dim]);
+#pragma unroll
+        for (int h = 0; h < kEach; ++h)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) sum[h][g * 4 + e] = fma_f32(w[h].value[r], v.value[e], sum[h][g * 4 + e]);
+      }
+    }
+  };
+  if (used == kChain) {
+#pragma unroll 4
+    for (int s = 0; s < kChain; s += 4) add_rows(s, 4);
+  } else {
+    for (int s = 0; s < used; s += 4) add_rows(s, used - s);
+  }
+}
+
+constexpr int kManyDims = 128, kFewDims = 64;
+
+/// Sums over rows, for 64 heads and kManyDims channels, four heads and eight channels a thread.
+LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2) sum_many_kernel(Attention a, PackedRows layout) {
+  follow_launch();
+  constexpr int kDims = kManyDims, kValues = kDims / kSide;
   LOCKSTEP_SHARED float weight[kHeads][kChain];
   LOCKSTEP_SHARED Source sources[kChain];
   extern LOCKSTEP_SHARED Floats4 sum_shared[];
   auto* const row = reinterpret_cast<float(*)[kDims]>(sum_shared);  // [kChain]
-  const int width = layout.width, chains = a.slots / kChain, head_groups = (a.heads + kHeads - 1) / kHeads;
-  const int dim_groups = (width + kDims - 1) / kDims;
-  const int first_dim = block_x() % dim_groups * kDims, first_head = block_x() / dim_groups % head_groups * kHeads;
+  const int width = layout.width, chains = a.slots / kChain, dim_groups = (width + kDims - 1) / kDims;
+  const int first_dim = block_x() % dim_groups * kDims, first_head = block_x() / dim_groups * kHeads;
   const int i = a.first_row + block_y(), t = thread_index();
   const Query q = query_of(a, i);
-  const int first_chain = kApart ? block_z() : 0, end_chain = kApart ? first_chain + 1 : chains;
   const float* scores = a.scores + static_cast<std::int64_t>(block_y()) * a.heads * a.slots;
   const int my_heads = t / kSide * kEach, my_dim = t % kSide * 4;
-  float total[kEach][kGroups * 4] = {};
-  for (int chain = first_chain; chain < end_chain; ++chain) {
+  float total[kEach][kValues] = {};
+  for (int chain = 0; chain < chains; ++chain) {
     int used = used_from(a, q, chain * kChain);
     used = used < kChain ? used : kChain;
     if (used <= 0) continue;
@@ -295,117 +405,173 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2) sum_kernel(Attention a, Packed
     if (t < kChain) sources[t] = source_of(a, q, i, chain * kChain + (t < used ? t : used - 1), layout);
     block_barrier();
 #pragma unroll 4
-    for (int j = 4 * t; j < kHeads * kChain && a.has_aligned_rows && used == kChain; j += 4 * kThreads) {
-      const int h = j / kChain, s = j % kChain;
-      const auto zero = Floats4{};
-      *reinterpret_cast<Floats4*>(&weight[h][s]) =
-          first_head + h < a.heads
-              ? *reinterpret_cast<const Floats4*>(scores + (first_head + h) * a.slots + chain * kChain + s)
-              : zero;
-    }
-#pragma unroll 4
-    for (int j = t; j < kHeads * kChain && !(a.has_aligned_rows && used == kChain); j += kThreads) {
+    for (int j = t; j < kHeads * kChain; j += kThreads) {
       const int h = j / kChain, s = j % kChain;
       weight[h][s] =
           first_head + h < a.heads && s < used ? scores[(first_head + h) * a.slots + chain * kChain + s] : 0.0f;
     }
 #pragma unroll 4
-    for (int j = 4 * t; j < kChain * kDims && a.has_aligned_rows; j += 4 * kThreads) {
-      const int r = j / kDims, d = first_dim + j % kDims;
-      const auto zero = Floats4{};
-      *reinterpret_cast<Floats4*>(&row[r][j % kDims]) =
-          d < width ? *reinterpret_cast<const Floats4*>(sources[r].floats + d) : zero;
-    }
-#pragma unroll 4
-    for (int j = t; j < kChain * kDims && !a.has_aligned_rows; j += kThreads) {
+    for (int j = t; j < kChain * kDims; j += kThreads) {
       const int r = j / kDims, d = first_dim + j % kDims;
       row[r][j % kDims] = d < width ? value_of(sources[r], d, layout) : 0.0f;
     }
     block_barrier();
-    float sum[kEach][kGroups * 4] = {};
-    const auto add_rows = [&](int s, int rows) {
-      Floats4 w[kEach];
-#pragma unroll
-      for (int h = 0; h < kEach; ++h) w[h] = *reinterpret_cast<const Floats4*>(&weight[my_heads + h][s]);
-#pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        if (r >= rows) break;
-#pragma unroll
-        for (int g = 0; g < kGroups; ++g) {
-          const Floats4 v = *reinterpret_cast<const Floats4*>(&row[s + r][g * 4 * kSide + my_dim]);
-#pragma unroll
-          for (int h = 0; h < kEach; ++h)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) sum[h][g * 4 + e] = fma_f32(w[h].value[r], v.value[e], sum[h][g * 4 + e]);
-        }
-      }
-    };
-    if (used == kChain) {
-#pragma unroll 4
-      for (int s = 0; s < kChain; s += 4) add_rows(s, 4);
-    } else {
-      for (int s = 0; s < used; s += 4) add_rows(s, used - s);
-    }
+    float sum[kEach][kValues] = {};
+    add_chain<kDims, kChain>(sum, weight, row, used, my_heads, my_dim);
 #pragma unroll
     for (int h = 0; h < kEach; ++h)
 #pragma unroll
-      for (int e = 0; e < kGroups * 4; ++e) total[h][e] = chain == 0 || kApart ? sum[h][e] : total[h][e] + sum[h][e];
+      for (int e = 0; e < kValues; ++e) total[h][e] = chain == 0 ? sum[h][e] : total[h][e] + sum[h][e];
   }
 #pragma unroll
   for (int h = 0; h < kEach; ++h) {
     const int head = first_head + my_heads + h;
     if (head >= a.heads) break;
-    const std::int64_t item = static_cast<std::int64_t>(block_y()) * a.heads + head;
-    const float inverse = kApart ? 0.0f : a.inverse[item];
+    const float inverse = a.inverse[static_cast<std::int64_t>(block_y()) * a.heads + head];
 #pragma unroll
-    for (int e = 0; e < kGroups * 4; ++e) {
+    for (int e = 0; e < kValues; ++e) {
       const int d = first_dim + e / 4 * 4 * kSide + my_dim + e % 4;
-      if (d >= width) continue;
-      if constexpr (kApart)
-        a.parts[((static_cast<std::int64_t>(block_y()) * chains + first_chain) * a.heads + head) * width + d] =
-            total[h][e];
-      else
-        a.out.data[i * a.out.stride + head * width + d] = total[h][e] * inverse;
+      if (d < width) a.out.data[i * a.out.stride + head * width + d] = total[h][e] * inverse;
+    }
+  }
+}
+
+/// Of one chain, for 64 heads and kFewDims channels: weights, their sums over the rows, and, by the blocks of the first
+/// channels, the sum of the weights and the largest score of every head.
+LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2) sum_few_kernel(Attention a, PackedRows layout) {
+  prefetch(a.sinks, a.heads);
+  follow_launch();
+  constexpr int kDims = kFewDims, kValues = kDims / kSide;
+  LOCKSTEP_SHARED float weight[kHeads][kPitch];
+  LOCKSTEP_SHARED float row[kChain][kDims];
+  LOCKSTEP_SHARED float largest[kHeads];
+  const int width = layout.width, chain = block_z(), chains = a.slots / kChain, wave_row = block_y();
+  const int dim_groups = (width + kDims - 1) / kDims;
+  const int first_dim = block_x() % dim_groups * kDims, first_head = block_x() / dim_groups * kHeads;
+  const int i = a.first_row + wave_row, t = thread_index();
+  const Query q = query_of(a, i);
+  int used = used_from(a, q, chain * kChain);
+  used = used < kChain ? used : kChain;
+  if (used <= 0) return;
+  const float* rows = a.rows + (static_cast<std::int64_t>(wave_row) * a.slots + chain * kChain) * a.pitch;
+#pragma unroll
+  for (int j = 4 * t; j < kChain * kDims; j += 4 * kThreads) {
+    const int r = j / kDims, d = first_dim + j % kDims;
+    const auto zero = Floats4{};
+    *reinterpret_cast<Floats4*>(&row[r][j % kDims]) =
+        r < used && d < a.pitch ? *reinterpret_cast<const Floats4*>(rows + r * a.pitch + d) : zero;
+  }
+  {
+    constexpr int kShare = kThreads / kHeads;  // threads of a head
+    const int h = t / kShare, head = first_head + h < a.heads ? first_head + h : a.heads - 1;
+    const int tiles = a.slots / kFew;
+    const float* from = a.tile_largest + static_cast<std::int64_t>(wave_row) * tiles * a.heads + head;
+    float most = a.sinks[head];
+#pragma unroll 4
+    for (int tile = t % kShare; tile < tiles; tile += kShare) {
+      const float other = used_from(a, q, tile * kFew) > 0 ? from[tile * a.heads] : most;
+      most = other > most ? other : most;
+    }
+    for (int mask = kShare / 2; mask > 0; mask /= 2) {
+      const float other = shuffle_xor(most, mask);
+      most = other > most ? other : most;
+    }
+    if (t % kShare == 0) {
+      largest[h] = most;
+      if (chain == 0 && first_dim == 0 && first_head + h < a.heads) a.largest[wave_row * a.heads + head] = most;
+    }
+  }
+  block_barrier();
+  const float* scores = a.scores + static_cast<std::int64_t>(wave_row) * a.heads * a.slots + chain * kChain;
+#pragma unroll
+  for (int j = 4 * t; j < kHeads * kChain; j += 4 * kThreads) {
+    const int h = j / kChain, s = j % kChain, head = first_head + h < a.heads ? first_head + h : a.heads - 1;
+    Floats4 score = *reinterpret_cast<const Floats4*>(scores + head * a.slots + s);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) score.value[e] = s + e < used ? exp_f32(score.value[e] - largest[h]) : 0.0f;
+    *reinterpret_cast<Floats4*>(&weight[h][s]) = score;
+  }
+  block_barrier();
+  if (first_dim == 0 && t < kHeads && first_head + t < a.heads) {
+    float sum = 0;
+#pragma unroll 8
+    for (int s = 0; s < used; ++s) sum = sum + weight[t][s];
+    a.chain_sums[(wave_row * chains + chain) * a.heads + first_head + t] = sum;
+  }
+  float sum[kEach][kValues] = {};
+  const int my_heads = t / kSide * kEach, my_dim = t % kSide * 4;
+  add_chain<kDims, kPitch>(sum, weight, row, used, my_heads, my_dim);
+#pragma unroll
+  for (int h = 0; h < kEach; ++h) {
+    const int head = first_head + my_heads + h;
+    if (head >= a.heads) break;
+    float* to = a.parts + ((static_cast<std::int64_t>(wave_row) * chains + chain) * a.heads + head) * width;
+#pragma unroll
+    for (int e = 0; e < kValues; ++e) {
+      const int d = first_dim + my_dim + e;
+      if (d < width) to[d] = sum[h][e];
     }
   }
 }
 
 /// Adds the chains that were summed apart.
 LOCKSTEP_KERNEL void meet_kernel(Attention a, PackedRows layout) {
+  follow_launch();
   const int d = block_x() * block_threads() + thread_index(), wave_row = block_y(), i = a.first_row + wave_row;
+  constexpr int kAtOnce = 10;
   const int width = a.heads * layout.width;
   if (d >= width) return;
   const Query q = query_of(a, i);
-  const int chains = a.slots / kChain;
+  const int chains = a.slots / kChain, head = d / layout.width;
   const float* parts = a.parts + static_cast<std::int64_t>(wave_row) * chains * width + d;
-  float total = parts[0];
-  for (int chain = 1; chain < chains; ++chain)
-    if (used_from(a, q, chain * kChain) > 0) total = total + parts[static_cast<std::int64_t>(chain) * width];
-  a.out.data[i * a.out.stride + d] = total * a.inverse[wave_row * a.heads + d / layout.width];
+  const float* sums = a.chain_sums + wave_row * chains * a.heads + head;
+  float denominator = exp_f32(a.sinks[head] - a.largest[wave_row * a.heads + head]), total = 0;
+  for (int first = 0; first < chains; first += kAtOnce) {
+    float part[kAtOnce], sum[kAtOnce];
+    bool is_used[kAtOnce];
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) {  // all reads are under way before the first is used
+      const int chain = first + u;
+      is_used[u] = chain < chains && used_from(a, q, chain * kChain) > 0;
+      part[u] = is_used[u] ? parts[static_cast<std::int64_t>(chain) * width] : 0.0f;
+      sum[u] = is_used[u] ? sums[chain * a.heads] : 0.0f;
+    }
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) {
+      if (!is_used[u]) continue;
+      total = first + u == 0 ? part[u] : total + part[u];
+      denominator = denominator + sum[u];
+    }
+  }
+  a.out.data[i * a.out.stride + d] = total * (1.0f / denominator);
 }
 
 int round_up(int value, int step) { return (value + step - 1) / step * step; }
 
 int slots_of(const AttendCall& call) { return round_up(call.window, kChain) + round_up(call.bound, kChain); }
 
-constexpr std::size_t sum_bytes(int dims) { return sizeof(float) * static_cast<std::size_t>(kChain * dims); }
+constexpr std::size_t kManyBytes = sizeof(float) * kChain * kManyDims;
+constexpr int kFewRows = 8;  // up to so many rows of a wave are few
 
-constexpr int kFewRows = 8;  // up to so many rows of a wave the chains are summed apart
+std::size_t few_bytes(int width) {
+  const int chains = (width + kChain - 1) / kChain;
+  return sizeof(float) * static_cast<std::size_t>(2 * kFew * (round_up(width, 4) + 4) + chains * kFew * kFew);
+}
 
 }  // namespace
 
 std::size_t attend_scratch_floats(const AttendCall& call, int rows, const PackedRows& layout) {
   const std::size_t heads = static_cast<std::size_t>(call.queries.width / layout.width),
                     n = static_cast<std::size_t>(rows);
-  const std::size_t slots = static_cast<std::size_t>(slots_of(call));
-  const std::size_t parts = slots / kChain * static_cast<std::size_t>(call.queries.width);
-  const std::size_t unpacked = slots * static_cast<std::size_t>(layout.width);
-  return n * (heads * slots + heads + (rows <= kFewRows ? parts + unpacked : 0)) + 2 * kChain;
+  const std::size_t slots = static_cast<std::size_t>(slots_of(call)), chains = slots / kChain;
+  const std::size_t few = slots * static_cast<std::size_t>(round_up(layout.width, 4)) +
+                          chains * static_cast<std::size_t>(call.queries.width) + heads * (slots / kFew + 1 + chains);
+  return n * (heads * slots + heads + (rows <= kFewRows ? few : 0)) + 8 * kChain;
 }
 
 void attend(Runtime& runtime, const AttendCall& call, const Slices& slices, int first_row, int rows, float* scratch,
             const PackedRows& layout) {
-  Attention a;
+  Attention a = {};
   a.out = call.out;
   a.queries = call.queries.first(first_row + rows);
   a.window_rows = call.window_rows;
@@ -421,38 +587,46 @@ void attend(Runtime& runtime, const AttendCall& call, const Slices& slices, int 
   a.scale = call.scale;
   a.slices = slices.memory;
   a.slice_count = slices.size();
-  a.scores = scratch;
-  a.inverse = a.scores + static_cast<std::size_t>(rows) * a.heads * a.slots;
-  a.parts = a.inverse + round_up(rows * a.heads, kChain);
-  const std::size_t part_floats = static_cast<std::size_t>(rows) * (a.slots / kChain) * call.queries.width;
-  a.rows = rows <= kFewRows ? a.parts + (part_floats + kChain - 1) / kChain * kChain : nullptr;
-  a.has_aligned_rows = a.rows != nullptr && layout.width % 4 == 0 && a.queries.stride % 4 == 0;
+  const bool is_few = rows <= kFewRows && few_bytes(layout.width) <= kMostFewBytes &&
+                      few_bytes(layout.width) + 1024 <= runtime.most_shared_bytes();
+  a.has_aligned_queries = layout.width % 4 == 0 && a.queries.stride % 4 == 0;
+  a.pitch = round_up(layout.width, 4);
+  const std::int64_t wave = rows, chains = a.slots / kChain;
+  const auto take = [&](std::int64_t floats) {  // pieces begin at multiples of 64 floats
+    float* const piece = scratch;
+    scratch += (floats + kChain - 1) / kChain * kChain;
+    return piece;
+  };
+  a.scores = take(wave * a.heads * a.slots);
+  a.inverse = take(wave * a.heads);
+  if (is_few) {
+    a.rows = take(wave * a.slots * a.pitch);
+    a.parts = take(wave * chains * call.queries.width);
+    a.tile_largest = take(wave * (a.slots / kFew) * a.heads);
+    a.largest = take(wave * a.heads);
+    a.chain_sums = take(wave * chains * a.heads);
+  }
 
   const unsigned n = static_cast<unsigned>(rows), slots = static_cast<unsigned>(a.slots);
-  const bool is_few = rows <= kFewRows;
-  const std::size_t few_bytes =
-      static_cast<std::size_t>(2 * kFew) * static_cast<std::size_t>(round_up(layout.width, 4) + 4) * sizeof(float);
-  if (is_few) launch(runtime, unpack_rows_kernel, {blocks_for(a.slots, kThreads / kWarp), n}, kThreads, 0, a, layout);
-  if (is_few && few_bytes <= kMostFewBytes && few_bytes + 1024 <= runtime.most_shared_bytes())
-    launch(runtime, score_few_kernel, {slots / kFew, blocks_for(a.heads, kFew), n}, kThreads, few_bytes, a, layout);
-  else
-    launch(runtime, score_many_kernel, {slots / kChain, blocks_for(a.heads, kHeads), n}, kThreads, 0, a, layout);
-  launch(runtime, weight_kernel, {blocks_for(static_cast<std::int64_t>(rows) * a.heads, kThreads / kWarp)}, kThreads, 0,
-         a);
   const unsigned head_groups = blocks_for(a.heads, kHeads);
   if (is_few) {
-    launch(runtime, sum_kernel<64, true>, {blocks_for(layout.width, 64) * head_groups, n, slots / kChain}, kThreads,
-           sum_bytes(64), a, layout);
-    launch(runtime, meet_kernel, {blocks_for(call.queries.width, kThreads), n}, kThreads, 0, a, layout);
-  } else {
-    launch(runtime, sum_kernel<128, false>, {blocks_for(layout.width, 128) * head_groups, n}, kThreads, sum_bytes(128),
+    launch(runtime, score_few_kernel, {slots / kFew, blocks_for(a.heads, kFew), n}, kThreads, few_bytes(layout.width),
            a, layout);
+    launch(runtime, sum_few_kernel, {blocks_for(layout.width, kFewDims) * head_groups, n, slots / kChain}, kThreads, 0,
+           a, layout);
+    launch(runtime, meet_kernel, {blocks_for(call.queries.width, kThreads), n}, kThreads, 0, a, layout);
+    return;
   }
+  launch(runtime, score_many_kernel, {slots / kChain, head_groups, n}, kThreads, 0, a, layout);
+  launch(runtime, weight_kernel, {blocks_for(static_cast<std::int64_t>(rows) * a.heads, kThreads / kWarp)}, kThreads, 0,
+         a);
+  launch(runtime, sum_many_kernel, {blocks_for(layout.width, kManyDims) * head_groups, n}, kThreads, kManyBytes, a,
+         layout);
 }
 
 void prepare_attend(Runtime& runtime) {
   runtime.allow_shared(reinterpret_cast<const void*>(&score_few_kernel), kMostFewBytes);
-  runtime.allow_shared(reinterpret_cast<const void*>(&sum_kernel<128, false>), sum_bytes(128));
+  runtime.allow_shared(reinterpret_cast<const void*>(&sum_many_kernel), kManyBytes);
 }
 
 }  // namespace lockstep::gpu

@@ -102,6 +102,8 @@ LOCKSTEP_DEVICE void pack_key_by_block(std::uint8_t* out, float* row, int width,
 
 LOCKSTEP_KERNEL void compress_kernel(const SequenceSlice* slices, ConstRows values, ConstRows gates, Compressor spec,
                                      PackedRows layout) {
+  prefetch(spec.norm, spec.width);
+  follow_launch();
   LOCKSTEP_SHARED DotScratch scratch;
   LOCKSTEP_SHARED const float* value_rows[kMostCandidates];
   LOCKSTEP_SHARED const float* gate_rows[kMostCandidates];
@@ -151,6 +153,7 @@ LOCKSTEP_DEVICE int staged_before(const SequenceSlice* slices, int s) {
 
 LOCKSTEP_KERNEL void pack_window_kernel(std::uint8_t* stage, const SequenceSlice* slices, ConstRows rows,
                                         PackedRows layout) {
+  follow_launch();
   const SequenceSlice& slice = slices[block_y()];
   const int kept = slice.rows < slice.window_slots ? slice.rows : slice.window_slots, i = block_x();
   if (i >= kept) return;
@@ -160,6 +163,7 @@ LOCKSTEP_KERNEL void pack_window_kernel(std::uint8_t* stage, const SequenceSlice
 }
 
 LOCKSTEP_KERNEL void keep_pending_kernel(float* stage, const SequenceSlice* slices, ConstRows values, ConstRows gates) {
+  follow_launch();
   const SequenceSlice& slice = slices[block_y()];
   const int kept = slice.rows < slice.pending_slots ? slice.rows : slice.pending_slots, i = block_x();
   if (i >= kept) return;

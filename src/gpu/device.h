@@ -56,6 +56,10 @@ LOCKSTEP_DEVICE int dot4(std::uint32_t a, std::uint32_t b, int sum) {
 #endif
 }
 LOCKSTEP_DEVICE int atomic_add(int* to, int value) { return __atomic_fetch_add(to, value, __ATOMIC_RELAXED); }
+LOCKSTEP_DEVICE void wait_for_launch_before() {}
+LOCKSTEP_DEVICE void let_next_launch_begin() {}
+LOCKSTEP_DEVICE std::uint64_t cycle_counter() { return __builtin_readcyclecounter(); }
+LOCKSTEP_DEVICE std::uint64_t nanosecond_counter() { return 10 * __builtin_readsteadycounter(); }  // runs at 100 MHz
 
 #else
 
@@ -72,7 +76,44 @@ LOCKSTEP_DEVICE int dot4(std::uint32_t a, std::uint32_t b, int sum) {
 }
 LOCKSTEP_DEVICE int atomic_add(int* to, int value) { return atomicAdd(to, value); }
 
+LOCKSTEP_DEVICE std::uint64_t cycle_counter() { return static_cast<std::uint64_t>(clock64()); }
+LOCKSTEP_DEVICE std::uint64_t nanosecond_counter() {
+  std::uint64_t time;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
+  return time;
+}
+
+/// Launches of a stream overlap (Runtime::launch): a kernel begins when every block of the one before it has called
+/// let_next_launch_begin or ended. Until wait_for_launch_before returns it may touch nothing that a kernel writes: only
+/// weights, and its own shared memory. Every kernel calls it, so what is done before the one before is done as well.
+LOCKSTEP_DEVICE void wait_for_launch_before() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
+}
+LOCKSTEP_DEVICE void let_next_launch_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+#endif
+
+/// Asks for `count` floats of a weight before the launch before is done: read once a step, they come from far away. By
+/// all threads of a block.
+LOCKSTEP_DEVICE void prefetch([[maybe_unused]] const float* weight, [[maybe_unused]] int count) {
+#if defined(__CUDA_ARCH__)
+  constexpr int kLine = 32;  // floats
+  for (int i = thread_index() * kLine; i < count && weight != nullptr; i += block_threads() * kLine)
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(weight + i));
+#endif
+}
+
+/// What a kernel without anything to do beforehand begins with.
+LOCKSTEP_DEVICE void follow_launch() {
+  let_next_launch_begin();
+  wait_for_launch_before();
+}
 
 LOCKSTEP_DEVICE int lane_index() { return thread_index() % kWarp; }
 LOCKSTEP_DEVICE float shuffle(float value, int lane) {
@@ -118,6 +159,17 @@ LOCKSTEP_DEVICE std::uint32_t choose_bytes(std::uint32_t low, std::uint32_t high
   for (int i = 0; i < 4; ++i)
     out |= static_cast<std::uint32_t>(all >> (8 * (selector >> (4 * i) & 7u)) & 255u) << (8 * i);
   return out;
+#endif
+}
+
+/// A byte of ones for every byte of `word` whose upper bit is set, else of zeros.
+LOCKSTEP_DEVICE std::uint32_t sign_masks(std::uint32_t word) {
+#if defined(__CUDA_ARCH__)
+  std::uint32_t masks;
+  asm("prmt.b32 %0, %1, %1, 0xba98;" : "=r"(masks) : "r"(word));
+  return masks;
+#else
+  return (word >> 7 & 0x01010101u) * 255u;
 #endif
 }
 

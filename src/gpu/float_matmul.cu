@@ -133,11 +133,15 @@ LOCKSTEP_DEVICE Octet aligned_octet(const float* x) {
 LOCKSTEP_DEVICE Octet octet_of(const float* x) { return {{x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]}}; }
 
 /// The sums over one chunk by kLanes threads, a lane each; lanes beyond the chunk's own count do nothing. The same in
-/// all.
+/// all. Waits for the launch before, if that has not been done, when the first weights are asked for.
 template <class F, int kTokens, int kLanes, int kRows>
 LOCKSTEP_DEVICE void chunk_dot(float (&out)[kRows][kTokens], const std::uint8_t* const (&row)[kRows],
                                const float* const (&x)[kTokens], int begin, int length, const Matrix& w,
-                               std::int64_t plane) {
+                               std::int64_t plane, bool& has_waited) {
+  const auto wait = [&] {
+    if (!has_waited) wait_for_launch_before();
+    has_waited = true;
+  };
   const int lanes = octet_lanes_of(length), lane = lane_index() % kLanes, first_thread = lane_index() - lane;
   float partial[kRows][kTokens][kOctet] = {};
   if (lane < lanes) {
@@ -162,9 +166,11 @@ LOCKSTEP_DEVICE void chunk_dot(float (&out)[kRows][kTokens], const std::uint8_t*
       Octet values[kAtOnce][kRows];
 #pragma unroll
       for (int u = 0; u < kAtOnce; ++u) octets_at(values[u], k + u * lanes * kOctet);
+      wait();
 #pragma unroll
       for (int u = 0; u < kAtOnce; ++u) add(k + u * lanes * kOctet, values[u]);
     }
+    wait();
     for (; k + kOctet <= length; k += lanes * kOctet) {
       Octet values[kRows];
       octets_at(values, k);
@@ -209,6 +215,7 @@ LOCKSTEP_DEVICE int column_of(const Product& p, int row) {
 template <class F, int kTokens, int kLanes>
 LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(warps_for(kTokens) * kWarp, 1)
     float_kernel(LOCKSTEP_PARAMETER ProductList list, int row_warps) {
+  let_next_launch_begin();
   constexpr int kWarps = warps_for(kTokens), kRows = rows_beside(kTokens), kRowsAWarp = kWarp / kLanes * kRows;
   LOCKSTEP_SHARED float chunk_sums[kWarps][kMostRowChunks][kRows * kTokens];
   const int warp = thread_index() / kWarp, row_in_block = warp / row_warps, share = warp % row_warps;
@@ -219,6 +226,9 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(warps_for(kTokens) * kWarp, 1)
   const int row =
       block_in_part * (kWarps / row_warps * kRowsAWarp) + row_in_block * kRowsAWarp + lane_index() / kLanes * kRows;
   const int last_row = p.w.rows - 1, first_out = block_y() * kTokens;
+  // Which expert's rows is known when the launch before is done; other rows are asked for before that.
+  bool has_waited = p.expert != nullptr;
+  if (has_waited) wait_for_launch_before();
   const std::int64_t plane = p.expert != nullptr ? p.expert[first_out] : 0;
   const std::uint8_t* from[kRows];
 #pragma unroll
@@ -234,7 +244,7 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(warps_for(kTokens) * kWarp, 1)
   for (int chunk = share; chunk < chunks; chunk += row_warps) {
     const int begin = chunk * kChunk, length = p.w.width - begin < kChunk ? p.w.width - begin : kChunk;
     float sum[kRows][kTokens];
-    chunk_dot<F, kTokens, kLanes, kRows>(sum, from, x, begin, length, p.w, plane);
+    chunk_dot<F, kTokens, kLanes, kRows>(sum, from, x, begin, length, p.w, plane, has_waited);
     if (lane_index() % kLanes != 0) continue;
 #pragma unroll
     for (int r = 0; r < kRows; ++r)
@@ -285,6 +295,7 @@ void start_if_aligned(Runtime& runtime, const Product* products, int count) {
 
 template <class F>
 LOCKSTEP_KERNEL void widen_floats_kernel(Rows out, Matrix w, const Token* rows) {
+  follow_launch();
   const int k = block_x() * block_threads() + thread_index();
   if (k >= w.width) return;
   const std::uint8_t* row = w.data + static_cast<std::int64_t>(rows[block_y()]) * w.row_bytes;

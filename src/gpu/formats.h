@@ -16,7 +16,8 @@
 
 namespace lockstep::gpu {
 
-enum class Kind : std::uint8_t { single, halves, dual };
+/// `folded` is for the tile kernel alone: halves whose codes times their factors fit in int8 and are multiplied so.
+enum class Kind : std::uint8_t { single, halves, dual, folded };
 
 /// Grids and levels of tensor/tables.h in device memory.
 struct Tables {

@@ -6,16 +6,19 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <vector>
 
 #include "base/error.h"
+#include "gpu/float_tile.h"
 #include "gpu/kernels.h"
 #include "gpu/matmul.h"
 #include "gpu/memory_pool.h"
 #include "gpu/planes.h"
 #include "gpu/recorder.h"
+#include "gpu/telemetry.h"
 #include "gpu/tile.h"
 #include "tensor/tables.h"
 
@@ -58,15 +61,19 @@ class GpuOps final : public Ops {
  public:
   explicit GpuOps(const GpuOptions& options) : runtime_(options.device), pool_(runtime_), recorder_(runtime_) {
     tables_ = static_cast<Tables*>(pool_.allocate(sizeof(Tables)));
+    for (ZeroList*& zeros : zeros_) zeros = static_cast<ZeroList*>(pool_.allocate(sizeof(ZeroList)));
     const Tables tables = make_tables();
     runtime_.upload(tables_, &tables, sizeof tables);
     prepare_attend(runtime_);
+    prepare_matvecs(runtime_);
     prepare_tiles(runtime_);
+    prepare_float_tiles(runtime_);
     runtime_.synchronize();
   }
   ~GpuOps() override {
     for (void* weight : weights_) pool_.release(weight);
     for (const Room& room : rooms_) pool_.release(room.memory);
+    for (ZeroList* zeros : zeros_) pool_.release(zeros);
     pool_.release(tables_);
   }
 
@@ -110,6 +117,7 @@ class GpuOps final : public Ops {
       runtime_.upload(books, weight.books, bytes);
       out.books = static_cast<const MixBooks*>(books);
     }
+    runtime_.synchronize();  // kernels read weights before they wait for the launch before them
     return out;
   }
 
@@ -205,16 +213,21 @@ class GpuOps final : public Ops {
     gpu::hyper_head_coefficients(runtime_, out, mixes, streams, scale_by, base, spec);
   }
   void hyper_collapse(Rows out, ConstRows streams, ConstRows coefficients) override {
+    meet_beside();
     gpu::hyper_collapse(runtime_, out, streams, coefficients);
   }
   void hyper_begin(Rows coefficients, Rows out, const Rounded* rounded, ConstRows mixes, ConstRows streams,
                    const float* scale_by, const float* base, const HyperSpec& spec, const float* weight,
                    float epsilon) override {
     LOCKSTEP_CHECK(spec.streams == 4 && streams.width == 4 * out.width && out.width <= 10240);
-    gpu::hyper_begin(runtime_, coefficients, out, rounded, mixes, streams, scale_by, base, spec, weight, epsilon);
+    begin_beside();
+    gpu::hyper_coefficients(runtime_, coefficients, mixes, streams, scale_by, base, spec);
+    end_beside();
+    gpu::hyper_begin(runtime_, out, rounded, mixes, streams, scale_by, base, spec, weight, epsilon);
   }
   void hyper_expand(Rows streams, ConstRows y, ConstRows coefficients) override {
     LOCKSTEP_CHECK(streams.width == 4 * y.width);
+    meet_beside();
     gpu::hyper_expand(runtime_, streams, y, coefficients);
   }
   void hyper_spread(Rows streams, ConstRows x) override { gpu::hyper_spread(runtime_, streams, x); }
@@ -283,6 +296,7 @@ class GpuOps final : public Ops {
   void combine_expand(Rows streams, Rows y, ConstRows parts, const Route& route, ConstRows shared,
                       ConstRows coefficients) override {
     LOCKSTEP_CHECK(route.used <= 64 && streams.width == 4 * y.width);
+    meet_beside();
     gpu::combine_expand(runtime_, streams, parts, route, shared, coefficients);
   }
   void gather(Rows out, ConstRows x, const std::int32_t* rows) override { gpu::gather(runtime_, out, x, rows); }
@@ -302,11 +316,47 @@ class GpuOps final : public Ops {
     if (is_forked) runtime_.switch_back();
     first();
     if (is_forked) runtime_.join();
+    has_beside_ = false;  // what an op had left there came before
   }
-  void run(std::span<const std::uint64_t> key, const std::function<void()>& body) override { recorder_.run(key, body); }
+  void run(std::span<const std::uint64_t> key, const std::function<void()>& body) override {
+    recorder_.run(key, [&] {
+      has_beside_ = false;
+      body();
+      meet_beside();
+    });
+  }
   void synchronize() override { runtime_.synchronize(); }
 
+  // ---- Choice of a token, and telemetry ----
+
+  void argmax(std::int32_t* out, ConstRows x) override { gpu::argmax(runtime_, out, x); }
+
+  std::unique_ptr<Stamps> make_stamps() override { return std::make_unique<EventStamps>(runtime_); }
+  DeviceState device_state() override {
+    // Two rooms, each cut to kRoomBytes but for what sorting experts adds, and the slab that pages come from.
+    return {runtime_.total_bytes(), runtime_.free_bytes(), 2 * kRoomBytes + (std::size_t{128} << 20),
+            measure_clock(runtime_), runtime_.most_clock_hz()};
+  }
+  double read_rate() override { return measure_read_rate(runtime_); }
+
  private:
+  // What an op launches between these two goes beside what comes next. Who reads its results, or writes what it reads,
+  // calls meet_beside before; only hyper_begin leaves something there, for those ops that take its coefficients.
+  void begin_beside() {
+    if (!recorder_.is_recording() || is_beside_) return;
+    runtime_.fork();
+    has_beside_ = true;
+  }
+  void end_beside() {
+    if (recorder_.is_recording() && !is_beside_) runtime_.switch_back();
+  }
+  void meet_beside() {
+    if (has_beside_ && !is_beside_) {
+      runtime_.join();
+      has_beside_ = false;
+    }
+  }
+
   void* own(std::size_t bytes) {
     weights_.reserve(weights_.size() + 1);
     void* memory = pool_.allocate(bytes);
@@ -327,6 +377,9 @@ class GpuOps final : public Ops {
     }
     return static_cast<std::byte*>(room.memory);
   }
+
+  /// What is left of an op's room beside something that is always there.
+  static std::size_t room_beside(std::size_t bytes) { return kRoomBytes > bytes ? kRoomBytes - bytes : 0; }
 
   static int wave_rows(std::size_t row_bytes, int rows) {
     return static_cast<int>(std::clamp<std::size_t>(kRoomBytes / row_bytes, 1, static_cast<std::size_t>(rows)));
@@ -381,49 +434,71 @@ class GpuOps final : public Ops {
       if (kernels != nullptr)
         kernels->multiply(runtime_, same, count);
       else
-        multiply_floats(runtime_, dtype, same, count);
+        multiply_floats_by_shape(dtype, same, count);
     }
+  }
+
+  void multiply_floats_by_shape(DType dtype, const Product* products, int count) {
+    if (can_tile_floats(runtime_, dtype, products, count))
+      multiply_float_tiles(runtime_, products, count, room(float_tile_bytes(products, count)));
+    else
+      multiply_floats(runtime_, dtype, products, count);
   }
 
   void multiply(Rows out, const Weight& w, const Input& x, int rows_a_group) {
     Product p = product_of(out, w, x);
     p.rows_a_group = rows_a_group;
     const FormatKernels* kernels = kernels_of(w.dtype);
-    if (kernels == nullptr) return multiply_floats(runtime_, w.dtype, &p, 1);
+    if (kernels == nullptr) return multiply_floats_by_shape(w.dtype, &p, 1);
     if (out.rows <= kFewTokens || !can_tile(runtime_, kernels->kind, kernels->has_min, w.width, rows_a_group))
       return kernels->multiply(runtime_, &p, 1);
     // A piece of the rows at a time, so that the room stays small; each is a matrix of its own.
     TileCall call = tile_call(p, *kernels);
-    const std::size_t row_bytes = unpacked_row_bytes(w.width, *kernels);
-    int at_once = static_cast<int>(std::min<std::size_t>(kRoomBytes / row_bytes, static_cast<std::size_t>(w.rows)));
+    const std::size_t row_bytes = unpacked_row_bytes(w.width, *kernels),
+                      x_bytes = walked_bytes(p.rounded.rows, p.rounded.width);
+    int at_once = static_cast<int>(
+        std::clamp<std::size_t>(room_beside(x_bytes) / row_bytes, 1, static_cast<std::size_t>(w.rows)));
     if (at_once < w.rows)
       at_once = std::max(1, at_once / (rows_a_group > 0 ? rows_a_group : kTileRows)) *
                 (rows_a_group > 0 ? rows_a_group : kTileRows);
-    std::byte* memory = room(row_bytes * static_cast<std::size_t>(std::min(at_once, w.rows)));
+    std::byte* memory = room(x_bytes + row_bytes * static_cast<std::size_t>(std::min(at_once, w.rows)));
+    const WalkedRows x_rows = walk_rows(runtime_, memory, p.rounded, w.width);
+    begin_zeros(call);
     for (int first = 0; first < w.rows; first += at_once) {
       Matrix part = p.w;
       part.data += static_cast<std::int64_t>(first) * part.row_bytes;
       part.rows = call.rows = std::min(at_once, w.rows - first);
-      call.w = unpacked(memory, part.rows, w.width);
+      call.first_row = first;
+      call.w = unpacked(memory + x_bytes, part.rows, w.width);
       call.out = out.columns(first, part.rows);
-      call.x = rows_a_group > 0 ? p.rounded.columns(first / rows_a_group * w.width, w.width) : p.rounded;
+      call.x = x_rows;
+      if (rows_a_group > 0) {
+        const std::int64_t values = static_cast<std::int64_t>(first / rows_a_group) * x_rows.rows * w.width;
+        call.x.codes += values;
+        call.x.scales += values / kBlock;
+        call.x.half_sums += values / kBlock;
+      }
       kernels->unpack(runtime_, part, 0, 1, nullptr, call.w);
       multiply_tiles(runtime_, call);
     }
+    kernels->mend(runtime_, p, call.zeros);
   }
 
   /// Slots sorted by expert; some experts at a time are unpacked and multiplied.
   void multiply_sorted(const Product& p, const FormatKernels& kernels, int experts) {
     const int slots = p.out.rows;
     const std::size_t row_bytes = unpacked_row_bytes(p.w.width, kernels);
-    const std::size_t plane_bytes = row_bytes * static_cast<std::size_t>(p.w.rows);
-    const int at_once =
-        static_cast<int>(std::clamp<std::size_t>(kRoomBytes / plane_bytes, 1, static_cast<std::size_t>(experts)));
+    const std::size_t plane_bytes = row_bytes * static_cast<std::size_t>(p.w.rows),
+                      x_bytes = walked_bytes(p.rounded.rows, p.rounded.width);
+    const int at_once = static_cast<int>(
+        std::clamp<std::size_t>(room_beside(x_bytes) / plane_bytes, 1, static_cast<std::size_t>(experts)));
     const std::size_t e = static_cast<std::size_t>(experts),
                       tiles = static_cast<std::size_t>(most_tiles(slots, experts));
     const std::size_t sort_bytes =
         (sizeof(std::int32_t) * (static_cast<std::size_t>(slots) + 3 * (e + 1) + tiles) + 255) / 256 * 256;
-    std::byte* memory = room(sort_bytes + plane_bytes * static_cast<std::size_t>(at_once));
+    std::byte* memory = room(x_bytes + sort_bytes + plane_bytes * static_cast<std::size_t>(at_once));
+    const WalkedRows x_rows = walk_rows(runtime_, memory, p.rounded, p.w.width);
+    memory += x_bytes;
     ExpertSort sort;
     sort.order = reinterpret_cast<std::int32_t*>(memory);
     sort.first_slot = sort.order + slots;
@@ -433,6 +508,8 @@ class GpuOps final : public Ops {
     sort_by_expert(runtime_, sort, p.expert, slots, experts);
     TileCall call = tile_call(p, kernels);
     call.sort = &sort;
+    call.x = x_rows;
+    begin_zeros(call);
     for (int first = 0; first < experts; first += at_once) {
       call.first_plane = first;
       call.planes = std::min(at_once, experts - first);
@@ -440,6 +517,12 @@ class GpuOps final : public Ops {
       kernels.unpack(runtime_, p.w, first, call.planes, sort.used, call.w);
       multiply_tiles(runtime_, call);
     }
+    kernels.mend(runtime_, p, call.zeros);
+  }
+
+  void begin_zeros(TileCall& call) {
+    call.zeros = zeros_[is_beside_ ? 1 : 0];
+    runtime_.clear(call.zeros, offsetof(ZeroList, place));
   }
 
   static TileCall tile_call(const Product& p, const FormatKernels& kernels) {
@@ -448,7 +531,6 @@ class GpuOps final : public Ops {
     call.has_min = kernels.has_min;
     call.rows = p.w.rows;
     call.width = p.w.width;
-    call.x = p.rounded;
     call.out = p.out;
     call.x_share = p.x_share;
     call.rows_a_group = p.rows_a_group;
@@ -459,19 +541,22 @@ class GpuOps final : public Ops {
     return blocks * (32 + sizeof(std::uint32_t) * static_cast<std::size_t>(scale_words(kernels.kind, kernels.has_min)));
   }
   static Unpacked unpacked(std::byte* memory, std::int64_t rows, int width) {
-    return {reinterpret_cast<std::int8_t*>(memory), reinterpret_cast<std::uint32_t*>(memory + rows * width)};
+    return {reinterpret_cast<std::int8_t*>(memory), reinterpret_cast<std::uint32_t*>(memory + rows * width), rows,
+            walk_of(width)};
   }
 
   Runtime runtime_;
   MemoryPool pool_;
   Recorder recorder_;
   Tables* tables_ = nullptr;
+  ZeroList* zeros_[2] = {};  // of the main work and of what runs beside it
   struct Room {
     void* memory = nullptr;
     std::size_t bytes = 0;
   };
   Room rooms_[2];
-  bool is_beside_ = false;  // the ops of the second part of run_both are being issued
+  bool has_beside_ = false;  // hyper_begin's coefficients are being made beside the main work
+  bool is_beside_ = false;   // the ops of the second part of run_both are being issued
   std::vector<void*> weights_;
 };
 

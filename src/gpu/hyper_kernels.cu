@@ -10,12 +10,17 @@ namespace {
 constexpr int kStreams = 4;
 constexpr unsigned kThreads = 256;
 
+LOCKSTEP_DEVICE float pre_coefficient(float mix, float r, float scale, float base, float epsilon) {
+  return sigmoid_f32((mix * r) * scale + base) + epsilon;
+}
+
 /// The split of one row by one warp: thread l < 16 holds the comb's entry from stream l / 4 to stream l % 4. Every sum
-/// is the one of ops/rows.h: four terms in ascending order, beginning with zero.
+/// is the one of ops/rows.h: four terms in ascending order. (It begins with zero there, which changes no sum of what is
+/// never -0.)
 LOCKSTEP_DEVICE void split_streams(float* out, const float* mixes, float r, const float* scale, const float* base,
                                    float epsilon, int iterations) {
   const int l = lane_index();
-  if (l < kStreams) out[l] = sigmoid_f32((mixes[l] * r) * scale[0] + base[l]) + epsilon;
+  if (l < kStreams) out[l] = pre_coefficient(mixes[l], r, scale[0], base[l], epsilon);
   if (l >= kStreams && l < 2 * kStreams) out[l] = 2.0f * sigmoid_f32((mixes[l] * r) * scale[1] + base[l]);
   const int entry = l % (kStreams * kStreams), i = 2 * kStreams + entry;
   const int row = entry / kStreams * kStreams, column = entry % kStreams;  // first threads of this row and column
@@ -27,8 +32,8 @@ LOCKSTEP_DEVICE void split_streams(float* out, const float* mixes, float r, cons
   }
   value = exp_f32(value - largest);
   const auto sum_of = [&](int first, int step) {
-    float sum = 0;
-    for (int k = 0; k < kStreams; ++k) sum = sum + shuffle(value, first + k * step);
+    float sum = shuffle(value, first);
+    for (int k = 1; k < kStreams; ++k) sum = sum + shuffle(value, first + k * step);
     return sum;
   };
   value = value / sum_of(row, 1) + epsilon;
@@ -42,6 +47,9 @@ LOCKSTEP_DEVICE void split_streams(float* out, const float* mixes, float r, cons
 
 LOCKSTEP_KERNEL void coefficients_kernel(Rows out, ConstRows mixes, ConstRows streams, const float* scale,
                                          const float* base, HyperSpec spec) {
+  prefetch(scale, 3);
+  prefetch(base, out.width);
+  follow_launch();
   LOCKSTEP_SHARED DotScratch scratch;
   const int row = block_x();
   const float r = block_inverse_rms(streams.data + row * streams.stride, streams.width, spec.norm_epsilon, scratch);
@@ -52,15 +60,17 @@ LOCKSTEP_KERNEL void coefficients_kernel(Rows out, ConstRows mixes, ConstRows st
 
 LOCKSTEP_KERNEL void head_coefficients_kernel(Rows out, ConstRows mixes, ConstRows streams, const float* scale,
                                               const float* base, HyperSpec spec) {
+  follow_launch();
   LOCKSTEP_SHARED DotScratch scratch;
   const int row = block_x(), s = thread_index();
   const float r = block_inverse_rms(streams.data + row * streams.stride, streams.width, spec.norm_epsilon, scratch);
   if (s < spec.streams)
     out.data[row * out.stride + s] =
-        sigmoid_f32((mixes.data[row * mixes.stride + s] * r) * scale[0] + base[s]) + spec.epsilon;
+        pre_coefficient(mixes.data[row * mixes.stride + s], r, scale[0], base[s], spec.epsilon);
 }
 
 LOCKSTEP_KERNEL void collapse_kernel(Rows out, ConstRows streams, ConstRows coefficients, int count) {
+  follow_launch();
   const int d = block_x() * block_threads() + thread_index(), row = block_y();
   if (d >= out.width) return;
   const float* pre = coefficients.data + row * coefficients.stride;
@@ -70,27 +80,29 @@ LOCKSTEP_KERNEL void collapse_kernel(Rows out, ConstRows streams, ConstRows coef
   out.data[row * out.stride + d] = sum;
 }
 
-/// Coefficients, collapse, norm and rounding of one row by one block.
-LOCKSTEP_KERNEL void begin_kernel(Rows coefficients, Rows out, Rounded rounded, bool is_rounded, ConstRows mixes,
-                                  ConstRows streams, const float* scale, const float* base, HyperSpec spec,
-                                  const float* weight, float epsilon) {
+/// Collapse, norm and rounding of one row by one block, for which only the first coefficients are needed. All of them,
+/// with their Sinkhorn iterations, take about as long: coefficients_kernel, which can run beside this one.
+LOCKSTEP_KERNEL void begin_kernel(Rows out, Rounded rounded, bool is_rounded, ConstRows mixes, ConstRows streams,
+                                  const float* scale, const float* base, HyperSpec spec, const float* weight,
+                                  float epsilon) {
+  prefetch(weight, out.width);
+  prefetch(scale, 3);
+  prefetch(base, kStreams);
+  follow_launch();
   LOCKSTEP_SHARED DotScratch scratch;
-  LOCKSTEP_SHARED float split[2 * kStreams + kStreams * kStreams];
+  LOCKSTEP_SHARED float pre[kStreams];
   extern LOCKSTEP_SHARED float collapsed[];
   const int row = block_x(), t = thread_index(), width = out.width;
   const float* from = streams.data + row * streams.stride;
+  const float* mix = mixes.data + row * mixes.stride;
   const float r = block_inverse_rms(from, streams.width, spec.norm_epsilon, scratch);
-  if (t < kWarp) {
-    split_streams(split, mixes.data + row * mixes.stride, r, scale, base, spec.epsilon, spec.iterations);
-    warp_barrier();
-    if (t < 2 * kStreams + kStreams * kStreams) coefficients.data[row * coefficients.stride + t] = split[t];
-  }
+  if (t < kStreams) pre[t] = pre_coefficient(mix[t], r, scale[0], base[t], spec.epsilon);
   block_barrier();
 #pragma unroll 4
   for (int d = t; d < width; d += block_threads()) {
-    float sum = split[0] * from[d];
+    float sum = pre[0] * from[d];
 #pragma unroll
-    for (int s = 1; s < kStreams; ++s) sum = fma_f32(split[s], from[s * width + d], sum);
+    for (int s = 1; s < kStreams; ++s) sum = fma_f32(pre[s], from[s * width + d], sum);
     collapsed[d] = sum;
   }
   block_barrier();
@@ -105,6 +117,7 @@ LOCKSTEP_KERNEL void begin_kernel(Rows coefficients, Rows out, Rounded rounded, 
 }
 
 LOCKSTEP_KERNEL void expand_kernel(Rows streams, ConstRows y, ConstRows coefficients) {
+  follow_launch();
   const int d = block_x() * block_threads() + thread_index(), row = block_y();
   if (d >= y.width) return;
   const float* post = coefficients.data + row * coefficients.stride + kStreams;
@@ -121,6 +134,7 @@ LOCKSTEP_KERNEL void expand_kernel(Rows streams, ConstRows y, ConstRows coeffici
 }
 
 LOCKSTEP_KERNEL void spread_kernel(Rows streams, ConstRows x) {
+  follow_launch();
   const int d = block_x() * block_threads() + thread_index(), row = block_y();
   if (d < streams.width) streams.data[row * streams.stride + d] = x.data[row * x.stride + d % x.width];
 }
@@ -146,13 +160,11 @@ void hyper_collapse(Runtime& runtime, Rows out, ConstRows streams, ConstRows coe
          streams.width / out.width);
 }
 
-void hyper_begin(Runtime& runtime, Rows coefficients, Rows out, const Rounded* rounded, ConstRows mixes,
-                 ConstRows streams, const float* scale, const float* base, const HyperSpec& spec, const float* weight,
-                 float epsilon) {
+void hyper_begin(Runtime& runtime, Rows out, const Rounded* rounded, ConstRows mixes, ConstRows streams,
+                 const float* scale, const float* base, const HyperSpec& spec, const float* weight, float epsilon) {
   launch(runtime, begin_kernel, {static_cast<unsigned>(out.rows)}, static_cast<unsigned>(dot_threads(streams.width)),
-         sizeof(float) * static_cast<std::size_t>(out.width), coefficients, out,
-         rounded != nullptr ? *rounded : Rounded(), rounded != nullptr, mixes, streams, scale, base, spec, weight,
-         epsilon);
+         sizeof(float) * static_cast<std::size_t>(out.width), out, rounded != nullptr ? *rounded : Rounded(),
+         rounded != nullptr, mixes, streams, scale, base, spec, weight, epsilon);
 }
 
 void hyper_expand(Runtime& runtime, Rows streams, ConstRows y, ConstRows coefficients) {

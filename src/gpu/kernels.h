@@ -43,10 +43,10 @@ void hyper_coefficients(Runtime& runtime, Rows out, ConstRows mixes, ConstRows s
 void hyper_head_coefficients(Runtime& runtime, Rows out, ConstRows mixes, ConstRows streams, const float* scale,
                              const float* base, const HyperSpec& spec);
 void hyper_collapse(Runtime& runtime, Rows out, ConstRows streams, ConstRows coefficients);
-/// The width of `out` is at most 10240: a row of it lies in shared memory.
-void hyper_begin(Runtime& runtime, Rows coefficients, Rows out, const Rounded* rounded, ConstRows mixes,
-                 ConstRows streams, const float* scale, const float* base, const HyperSpec& spec, const float* weight,
-                 float epsilon);
+/// Without the coefficients, which hyper_coefficients makes. The width of `out` is at most 10240: a row of it lies in
+/// shared memory.
+void hyper_begin(Runtime& runtime, Rows out, const Rounded* rounded, ConstRows mixes, ConstRows streams,
+                 const float* scale, const float* base, const HyperSpec& spec, const float* weight, float epsilon);
 void hyper_expand(Runtime& runtime, Rows streams, ConstRows y, ConstRows coefficients);
 void hyper_spread(Runtime& runtime, Rows streams, ConstRows x);
 
@@ -101,5 +101,14 @@ void prepare_attend(Runtime& runtime);
 std::size_t attend_scratch_floats(const AttendCall& call, int rows, const PackedRows& layout);
 void attend(Runtime& runtime, const AttendCall& call, const Slices& slices, int first_row, int rows, float* scratch,
             const PackedRows& layout);
+
+// ---- Others (other_kernels.cu) ----
+
+/// out[i] = the id of row i's greatest value, the lowest of equals; -1 if it is not finite or the row holds a NaN.
+void argmax(Runtime& runtime, std::int32_t* out, ConstRows x);
+/// out[0] cycles of half a millisecond, out[1] its nanoseconds.
+void watch_clock(Runtime& runtime, std::uint64_t* out);
+/// Reads cleared memory; a multiple of 32 KiB.
+void read_memory(Runtime& runtime, const void* from, std::size_t bytes, std::uint32_t* sum);
 
 }  // namespace lockstep::gpu

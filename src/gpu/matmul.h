@@ -3,6 +3,7 @@
 
 #include "gpu/formats.h"
 #include "gpu/runtime.h"
+#include "numerics/order.h"
 #include "ops/types.h"
 #include "tensor/dequantize.h"
 
@@ -37,25 +38,54 @@ struct ProductList {
   Product part[kMostParts];
 };
 
-/// What the tile kernel reads: int8 codes as they are [rows, width], and words that scale the blocks [rows, blocks, n]:
+/// The order in which the tile kernel goes through the blocks of a row: chunk by chunk, column by column, lane by lane
+/// (numerics/order.h). What it reads is laid out in this order, a stage of kStageBlocks places at a time.
+inline constexpr int kStageBlocks = 4;
+struct Walk {
+  int lanes = 0, lane_blocks = 0, column_lanes = 0, chunk_blocks = 0;
+  /// Index in the row of the block at place w.
+  LOCKSTEP_HOST_DEVICE int block_at(int w) const {
+    const int chunk = w / chunk_blocks, lane_walk = w % chunk_blocks / lane_blocks, i = w % lane_blocks;
+    const int lane = lane_walk / column_lanes + kColumns * (lane_walk % column_lanes);
+    return chunk * chunk_blocks + lane + lanes * i;
+  }
+};
+
+/// Weights as the tile kernel reads them: int8 codes [rows, width in the order of the walk], and words that scale the
+/// blocks [stages, n, rows, kStageBlocks]:
 ///   single, no minimum  1: scale          single, minimum  2: scale, minimum (each with its factor)
 ///   halves, no minimum  2: scale, factors halves, minimum  4: scale, factors, minimum, levels (pairs of int16)
-///   dual                2: scales
+///   dual                2: scales         folded, minimum  3: scale, minimum, levels
 struct Unpacked {
   std::int8_t* codes = nullptr;
   std::uint32_t* scales = nullptr;
+  std::int64_t rows = 0;  // of all planes
+  Walk walk;
 };
 LOCKSTEP_HOST_DEVICE constexpr int scale_words(Kind kind, bool has_min) {
-  return kind == Kind::dual ? 2 : (kind == Kind::halves ? 2 : 1) * (has_min ? 2 : 1);
+  return kind == Kind::folded ? 3 : kind == Kind::dual ? 2 : (kind == Kind::halves ? 2 : 1) * (has_min ? 2 : 1);
 }
+
+/// Outputs of the tile kernel that came out as zero. It gives a block's zero product a sign of its own, which an output
+/// can show only if it is a zero itself, so these few are made again (FormatKernels::mend).
+struct ZeroList {
+  static constexpr int kMost = 1 << 16;
+  int count;  // of all; only kMost are named
+  int unused;
+  struct Place {
+    std::int32_t out, row;
+  } place[kMost];
+};
 
 /// The kernels of one quantised format.
 struct FormatKernels {
-  Kind kind;
+  Kind kind;  // for the tile kernel
   bool has_min;
   void (*multiply)(Runtime& runtime, const Product* products, int count);  // at most kMostParts
   /// Planes [first_plane, first_plane + planes) of w; those whose `used` is 0 may be left out, if it is given.
   void (*unpack)(Runtime& runtime, const Matrix& w, int first_plane, int planes, const int* used, const Unpacked& out);
+  /// Makes the outputs of `product` again that `zeros` names, or, if they are too many, all that are zero.
+  void (*mend)(Runtime& runtime, const Product& product, const ZeroList* zeros);
   void (*widen)(Runtime& runtime, Rows out, const Matrix& w, const Token* rows);
   /// From the file's bytes to planes; null for a format that stays as it is.
   void (*relay)(Runtime& runtime, std::uint8_t* out, std::int64_t out_row_bytes, const std::uint8_t* file,
@@ -63,6 +93,9 @@ struct FormatKernels {
 };
 /// A list in which every product has a block for each `a_block` rows.
 ProductList list_of(const Product* products, int count, int a_block);
+
+/// Once, before the first product.
+void prepare_matvecs(Runtime& runtime);
 
 /// Null if the format is not quantised.
 const FormatKernels* kernels_of(DType dtype);

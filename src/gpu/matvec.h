@@ -6,6 +6,7 @@
 // Q8_0 are in docs/numerics.md.
 #pragma once
 
+#include "gpu/lane_matvec.h"
 #include "gpu/matmul.h"
 #include "gpu/planes.h"
 #include "numerics/order.h"
@@ -14,12 +15,19 @@ namespace lockstep::gpu {
 
 #if defined(__CUDACC__) || defined(__HIP__)
 
-inline constexpr int kMatvecThreads = 128;
+inline constexpr int kMatvecThreads = 128, kMendBlocks = 64;
 
 template <class F>
 constexpr bool kHasPoints = requires {
   F::kHasPoints;
 };
+
+template <class F>
+constexpr bool kCanFold = requires {
+  F::kCanFold;
+};
+template <class F>
+constexpr Kind kTileKind = kCanFold<F> ? Kind::folded : F::kKind;
 
 /// How a matrix-vector kernel cuts its work: rows that a thread reads side by side and blocks that it asks for at once,
 /// for enough loads in flight; and how many times a thread block does that, so that a grid in shared memory pays.
@@ -69,6 +77,7 @@ LOCKSTEP_DEVICE float fold_lanes(float lane_sum, int lanes, int first_thread) {
 /// kRowThreads: 32 where chunks have 16 lanes, 16 where they all have 8.
 template <class F, int kTokens, int kRowThreads>
 LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kMatvecThreads, 4) matvec_kernel(LOCKSTEP_PARAMETER ProductList list) {
+  let_next_launch_begin();
   using C = Cut<F, kTokens, kRowThreads>;
   constexpr int kRows = C::kRows;
   LOCKSTEP_SHARED Words2 points[kHasPoints<F> ? 256 : 1];
@@ -86,6 +95,9 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kMatvecThreads, 4) matvec_kernel(LOCKSTEP_P
     else
       return F::half(row, p.w.width, block, h, *p.w.tables);
   };
+  // Which expert's rows is known when the launch before is done; other rows are asked for before that.
+  bool has_waited = p.expert != nullptr;
+  if (has_waited) wait_for_launch_before();
   const int in_row = thread_index() % kRowThreads, h = in_row % 2, group = thread_index() / kRowThreads;
   const int first_thread = lane_index() / kRowThreads * kRowThreads;
   const int first_out = block_y() * kTokens, all_blocks = p.w.width / kBlock;
@@ -147,9 +159,13 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kMatvecThreads, 4) matvec_kernel(LOCKSTEP_P
         for (int u = 0; u < C::kUnroll; ++u)
 #pragma unroll
           for (int r = 0; r < kRows; ++r) w[u][r] = half_at(from[r], first + lane + i * kLanes + u * kLanes, h);
+        if (!has_waited) wait_for_launch_before();
+        has_waited = true;
 #pragma unroll
         for (int u = 0; u < C::kUnroll; ++u) add(w[u], i * kLanes + u * kLanes);
       }
+      if (!has_waited) wait_for_launch_before();
+      has_waited = true;
       for (; i * lanes < blocks; ++i) {
         const int in_chunk = lane + i * lanes;
         const bool is_there = in_chunk < blocks;
@@ -186,41 +202,93 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kMatvecThreads, 4) matvec_kernel(LOCKSTEP_P
   }
 }
 
-/// From a half's 16 values to what the tile kernel reads, a thread a half.
+/// Zeros of the tile kernel (matmul.h), a warp an output: a pair of threads a lane, as above.
+template <class F>
+LOCKSTEP_KERNEL void mend_kernel(LOCKSTEP_PARAMETER Product p, const ZeroList* zeros) {
+  follow_launch();
+  const int in_row = lane_index(), h = in_row % 2, all_blocks = p.w.width / kBlock;
+  const bool is_named = zeros->count <= ZeroList::kMost;
+  const std::int64_t places = is_named ? zeros->count : static_cast<std::int64_t>(p.out.rows) * p.w.rows;
+  const int warps = block_threads() / kWarp;
+  const std::int64_t step = static_cast<std::int64_t>(warps) * kMendBlocks;
+  for (std::int64_t i = block_x() * warps + thread_index() / kWarp; i < places; i += step) {
+    const int y = is_named ? zeros->place[i].out : static_cast<int>(i / p.w.rows);
+    const int row = is_named ? zeros->place[i].row : static_cast<int>(i % p.w.rows);
+    float& out = p.out.data[y * p.out.stride + row];
+    if (out != 0) continue;
+    const std::int64_t plane_row = p.expert != nullptr ? static_cast<std::int64_t>(p.expert[y]) * p.w.rows : 0;
+    const std::uint8_t* from = p.w.data + (plane_row + row) * p.w.row_bytes;
+    const int column = p.rows_a_group > 0 ? row / p.rows_a_group * p.w.width : 0;
+    const std::int64_t x_row = y / p.x_share * p.rounded.stride + column;
+    float total = 0;
+    for (int first = 0; first < all_blocks; first += kChunk / kBlock) {
+      const int blocks = all_blocks - first < kChunk / kBlock ? all_blocks - first : kChunk / kBlock;
+      const int lanes = block_lanes_of(blocks * kBlock), lane = in_row / 2 % lanes;
+      float sum = 0;
+      for (int at = 0; at < blocks; at += lanes) {
+        const bool is_there = at + lane < blocks;
+        const int block = first + (is_there ? at + lane : 0);
+        const Half w = F::half(from, p.w.width, block, h, *p.w.tables);
+        const std::int64_t x = x_row + block * kBlock + 16 * h;
+        const auto codes = *reinterpret_cast<const Words4*>(p.rounded.codes + x);
+        int dot = 0;
+        for (int k = 0; k < 4; ++k) dot = dot4(w.code[k], codes.word[k], dot);
+        const float term = term_of<F>(w, dot, p.rounded.half_sums[x / 16], h);
+        if (is_there) sum = fma_f32(term, p.rounded.scales[x / kBlock], sum);
+      }
+      const float chunk_sum = fold_lanes(sum, lanes, 0);
+      total = first == 0 ? chunk_sum : total + chunk_sum;
+    }
+    if (in_row == 0) out = total;
+  }
+}
+
+/// From a half's 16 values to what the tile kernel reads, a thread a half, in the order in which it is written.
 template <class F>
 LOCKSTEP_KERNEL void unpack_kernel(Matrix w, int first_plane, const int* used, Unpacked out) {
+  follow_launch();
   if (used != nullptr && used[first_plane + block_y()] == 0) return;
   const int halves = w.width / 16;
   const std::int64_t item = static_cast<std::int64_t>(block_x()) * block_threads() + thread_index();
   const std::int64_t row = item / halves;
-  const int block = static_cast<int>(item % halves) / 2, h = static_cast<int>(item % 2);
+  const int place = static_cast<int>(item % halves) / 2, h = static_cast<int>(item % 2);
   if (row >= w.rows) return;  // pairs of threads: a row has an even number of halves
   const std::int64_t from = static_cast<std::int64_t>(first_plane + block_y()) * w.rows + row;
   const std::int64_t to = static_cast<std::int64_t>(block_y()) * w.rows + row;
-  const Half half = F::half(w.data + from * w.row_bytes, w.width, block, h, *w.tables);
-  *reinterpret_cast<Words4*>(out.codes + to * w.width + block * kBlock + 16 * h) =
-      Words4{{half.code[0], half.code[1], half.code[2], half.code[3]}};
-  constexpr int kWords = scale_words(F::kKind, F::kHasMin);
-  std::uint32_t* scales = out.scales + (to * (w.width / kBlock) + block) * kWords;
-  if constexpr (F::kKind == Kind::dual) {
-    scales[h] = bits_of(half.scale);
-  } else if constexpr (F::kKind == Kind::halves) {
-    auto* factors = reinterpret_cast<std::int16_t*>(scales + 1);
-    factors[h] = static_cast<std::int16_t>(half.factor);
-    if (F::kHasMin) reinterpret_cast<std::int16_t*>(scales + kWords - 1)[h] = static_cast<std::int16_t>(half.min_level);
+  const Half half = F::half(w.data + from * w.row_bytes, w.width, out.walk.block_at(place), h, *w.tables);
+  constexpr Kind kKind = kTileKind<F>;
+  const std::uint32_t fold = kKind == Kind::folded ? static_cast<std::uint32_t>(half.factor) : 1u;
+  *reinterpret_cast<Words4*>(out.codes + to * w.width + place * kBlock + 16 * h) =
+      Words4{{half.code[0] * fold, half.code[1] * fold, half.code[2] * fold, half.code[3] * fold}};
+  constexpr int kWords = scale_words(kKind, F::kHasMin);
+  const auto scale = [&](int word) -> std::uint32_t& {
+    return out.scales[((place / kStageBlocks * kWords + word) * out.rows + to) * kStageBlocks + place % kStageBlocks];
+  };
+  if constexpr (kKind == Kind::dual) {
+    scale(h) = bits_of(half.scale);
+  } else if constexpr (kKind == Kind::folded) {
+    reinterpret_cast<std::int16_t*>(&scale(2))[h] = static_cast<std::int16_t>(half.min_level);
     if (h == 0) {
-      scales[0] = bits_of(half.scale);
-      if (F::kHasMin) scales[2 % kWords] = bits_of(half.min_scale);
+      scale(0) = bits_of(half.scale);
+      scale(1) = bits_of(half.min_scale);
+    }
+  } else if constexpr (kKind == Kind::halves) {
+    reinterpret_cast<std::int16_t*>(&scale(1))[h] = static_cast<std::int16_t>(half.factor);
+    if (F::kHasMin) reinterpret_cast<std::int16_t*>(&scale(kWords - 1))[h] = static_cast<std::int16_t>(half.min_level);
+    if (h == 0) {
+      scale(0) = bits_of(half.scale);
+      if (F::kHasMin) scale(2 % kWords) = bits_of(half.min_scale);
     }
   } else if (h == 0) {  // the small factors are exact in the scales: tensor/block.h
-    scales[0] = bits_of(half.scale * static_cast<float>(half.factor));
-    if (F::kHasMin) scales[1 % kWords] = bits_of(half.min_scale * static_cast<float>(half.min_level));
+    scale(0) = bits_of(half.scale * static_cast<float>(half.factor));
+    if (F::kHasMin) scale(1 % kWords) = bits_of(half.min_scale * static_cast<float>(half.min_level));
   }
 }
 
 /// Rows of an embedding as floats (tensor/dequantize.h), a thread a half.
 template <class F>
 LOCKSTEP_KERNEL void widen_kernel(Rows out, Matrix w, const Token* rows) {
+  follow_launch();
   const int half_index = block_x() * block_threads() + thread_index();
   if (half_index >= w.width / 16) return;
   const int block = half_index / 2, h = half_index % 2;
@@ -237,6 +305,7 @@ LOCKSTEP_KERNEL void widen_kernel(Rows out, Matrix w, const Token* rows) {
 template <class F>
 LOCKSTEP_KERNEL void relay_kernel(std::uint8_t* out, std::int64_t out_row_bytes, const std::uint8_t* file,
                                   std::int64_t file_row_bytes, int width, std::int64_t rows) {
+  follow_launch();
   const int blocks = width / kBlock;
   const std::int64_t item = static_cast<std::int64_t>(block_x()) * block_threads() + thread_index(),
                      row = item / blocks;
@@ -252,11 +321,18 @@ void multiply_by(Runtime& runtime, const Product* products, int count) {
 }
 
 /// Formats in wide use have kernels for narrow rows and for several tokens; the others one that does for all.
-template <class F, bool kIsCommon>
+template <DType kType, bool kIsCommon>
 void multiply_with(Runtime& runtime, const Product* products, int count) {
+  using F = Format<kType>;
   if constexpr (kIsCommon) {
     const Product& p = products[0];
     const bool is_narrow = p.w.width < kChunk, is_single = p.out.rows == 1 || p.expert != nullptr;
+    if constexpr (has_lanes<kType>()) {
+      if (is_single && p.rows_a_group == 0 && sizeof(LaneShared<kType, 16>) <= runtime.most_shared_bytes()) {
+        if (is_lane_width(p.w.width, 16)) return multiply_lanes<kType, 16>(runtime, products, count);
+        if (is_lane_width(p.w.width, 8)) return multiply_lanes<kType, 8>(runtime, products, count);
+      }
+    }
     if (is_single && p.rows_a_group % 2 == 0)  // rows side by side read the same columns
       return is_narrow ? multiply_by<F, 1, 16>(runtime, products, count)
                        : multiply_by<F, 1, 32>(runtime, products, count);
@@ -275,6 +351,11 @@ void unpack_with(Runtime& runtime, const Matrix& w, int first_plane, int planes,
 }
 
 template <class F>
+void mend_with(Runtime& runtime, const Product& product, const ZeroList* zeros) {
+  launch(runtime, mend_kernel<F>, {kMendBlocks}, 256, 0, product, zeros);
+}
+
+template <class F>
 void widen_with(Runtime& runtime, Rows out, const Matrix& w, const Token* rows) {
   launch(runtime, widen_kernel<F>, {blocks_for(w.width / 16, 64), static_cast<unsigned>(out.rows)}, 64, 0, out, w,
          rows);
@@ -290,7 +371,8 @@ void relay_with(Runtime& runtime, std::uint8_t* out, std::int64_t out_row_bytes,
 template <DType kType, bool kIsCommon>
 constexpr FormatKernels kernels_for() {
   using F = Format<kType>;
-  FormatKernels k = {F::kKind, F::kHasMin, multiply_with<F, kIsCommon>, unpack_with<F>, widen_with<F>, nullptr};
+  FormatKernels k = {kTileKind<F>,  F::kHasMin, multiply_with<kType, kIsCommon>, unpack_with<F>, mend_with<F>,
+                     widen_with<F>, nullptr};
   if constexpr (has_planes(kType)) k.relay = relay_with<F>;
   return k;
 }

@@ -4,6 +4,13 @@
 
 namespace lockstep::gpu {
 
+void prepare_matvecs(Runtime& runtime) {
+  allow_lanes<DType::iq2_xxs, 16>(runtime);
+  allow_lanes<DType::iq2_xxs, 8>(runtime);
+  allow_lanes<DType::q2_k, 16>(runtime);
+  allow_lanes<DType::q2_k, 8>(runtime);
+}
+
 const FormatKernels* common_kernels_of(DType dtype) {
   static constexpr FormatKernels kQ8_0 = kernels_for<DType::q8_0, true>(), kQ2K = kernels_for<DType::q2_k, true>(),
                                  kQ4K = kernels_for<DType::q4_k, true>(), kIq2Xxs = kernels_for<DType::iq2_xxs, true>(),

@@ -17,12 +17,12 @@ LOCKSTEP_DEVICE const std::uint8_t* bytes_of(const std::byte* memory) {
   return reinterpret_cast<const std::uint8_t*>(memory);
 }
 
-/// fp8_value for what a row holds: with a finite scale no code is NaN, and code and scale are multiplied in one
-/// product, exact like the two, unless the scale is beyond 2^7.
+/// fp8_value for what a row holds: with a finite scale no code is NaN, and code and scale are multiplied by powers of
+/// two, exact like fp8_value's own product unless that overflows. No branch, so that many can be under way.
 LOCKSTEP_DEVICE float row_code_value(std::uint32_t code, std::uint32_t e8m0) {
-  const int exponent = e8m0_to_exponent(static_cast<std::uint8_t>(e8m0));
-  if (exponent > 7) return fp8_value(static_cast<std::uint8_t>(code), exponent);
-  const float magnitude = f32_of((code & 0x7fu) << 20) * power_of_two(120 + exponent);
+  const int exponent = e8m0_to_exponent(static_cast<std::uint8_t>(e8m0)), low = exponent < 7 ? exponent : 7;
+  const float rest = exponent == kBadExponent ? f32_of(kQuietNaN) : power_of_two(exponent - low);
+  const float magnitude = f32_of((code & 0x7fu) << 20) * power_of_two(120 + low) * rest;
   return f32_of((code & 0x80u) << 24 | bits_of(magnitude));
 }
 

@@ -97,6 +97,7 @@ template <>
 struct Format<DType::q2_k> {
   static constexpr int kValues = 256, kBytes = 84;
   static constexpr Kind kKind = Kind::halves;
+  static constexpr bool kCanFold = true;  // codes are at most 3, factors 15
   static constexpr bool kHasMin = true;
   LOCKSTEP_DEVICE static void relay(std::uint8_t* row, const std::uint8_t* file, int width, int block) {
     const std::uint8_t* b = file + block / 8 * 84;

@@ -12,6 +12,7 @@ namespace lockstep::gpu {
 namespace {
 
 LOCKSTEP_KERNEL void round_kernel(Rounded out, ConstRows x) {
+  follow_launch();
   const std::int64_t warp = (static_cast<std::int64_t>(block_x()) * block_threads() + thread_index()) / kWarp;
   const int blocks = x.width / kBlock;
   const int row = static_cast<int>(warp / blocks), block = static_cast<int>(warp % blocks);
@@ -22,6 +23,8 @@ LOCKSTEP_KERNEL void round_kernel(Rounded out, ConstRows x) {
 
 LOCKSTEP_KERNEL void rms_norm_kernel(Rows out, Rounded rounded, bool is_rounded, ConstRows x, const float* weight,
                                      float epsilon) {
+  prefetch(weight, x.width);
+  follow_launch();
   LOCKSTEP_SHARED DotScratch scratch;
   const int row = block_x();
   const float* from = x.data + row * x.stride;
@@ -37,6 +40,7 @@ LOCKSTEP_KERNEL void rms_norm_kernel(Rows out, Rounded rounded, bool is_rounded,
 }
 
 LOCKSTEP_KERNEL void rotation_table_kernel(Rows out, const Position* positions, const float* frequencies) {
+  follow_launch();
   const int pairs = out.width / 2;
   const int item = block_x() * block_threads() + thread_index();
   const int row = item / pairs, pair = item % pairs;
@@ -48,6 +52,7 @@ LOCKSTEP_KERNEL void rotation_table_kernel(Rows out, const Position* positions, 
 }
 
 LOCKSTEP_KERNEL void rotate_kernel(Rows x, int head_width, ConstRows table, bool inverse) {
+  follow_launch();
   const int pairs = table.width / 2, heads = x.width / head_width;
   const std::int64_t item = static_cast<std::int64_t>(block_x()) * block_threads() + thread_index();
   const int pair = static_cast<int>(item % pairs), head = static_cast<int>(item / pairs % heads);
@@ -63,6 +68,7 @@ LOCKSTEP_KERNEL void rotate_kernel(Rows x, int head_width, ConstRows table, bool
 
 /// A block a row; neighbouring threads hold the pairs, warps the blocks of 32.
 LOCKSTEP_KERNEL void rotate_round_kernel(Rows x, Rounded rounded, int head_width, ConstRows table, bool inverse) {
+  follow_launch();
   const int row = block_y(), i = block_x() * block_threads() + thread_index();
   if (i >= x.width) return;  // whole warps
   float* at = x.data + row * x.stride + i;
@@ -83,6 +89,8 @@ inline constexpr int kMostHeadWidth = 1024;
 /// A block a head.
 LOCKSTEP_KERNEL void norm_rotate_kernel(Rows x, int head_width, const float* weight, float epsilon, ConstRows table,
                                         int fp8_channels) {
+  prefetch(weight, head_width);
+  follow_launch();
   LOCKSTEP_SHARED DotScratch scratch;
   LOCKSTEP_SHARED float head[kMostHeadWidth];
   float* at = x.data + block_y() * x.stride + block_x() * head_width;
@@ -111,6 +119,7 @@ LOCKSTEP_KERNEL void norm_rotate_kernel(Rows x, int head_width, const float* wei
 }
 
 LOCKSTEP_KERNEL void rotate_hadamard_kernel(Rows x, int head_width, ConstRows table) {
+  follow_launch();
   LOCKSTEP_SHARED float values[kMostHeadWidth];
   const int i = thread_index(), channel = i - (head_width - table.width);
   float* at = x.data + block_y() * x.stride + block_x() * head_width + i;
@@ -125,6 +134,7 @@ LOCKSTEP_KERNEL void rotate_hadamard_kernel(Rows x, int head_width, ConstRows ta
 }
 
 LOCKSTEP_KERNEL void add_by_position_kernel(Rows x, ConstRows table, const Position* positions) {
+  follow_launch();
   const std::int64_t item = static_cast<std::int64_t>(block_x()) * block_threads() + thread_index();
   const int row = static_cast<int>(item / x.width), d = static_cast<int>(item % x.width);
   if (row >= x.rows) return;
@@ -133,6 +143,7 @@ LOCKSTEP_KERNEL void add_by_position_kernel(Rows x, ConstRows table, const Posit
 }
 
 LOCKSTEP_KERNEL void round_fp8_kernel(Rows x, int channels) {
+  follow_launch();
   const int blocks = (channels + kFp8Block - 1) / kFp8Block;
   const std::int64_t warp = (static_cast<std::int64_t>(block_x()) * block_threads() + thread_index()) / kWarp;
   const int row = static_cast<int>(warp / blocks);
@@ -141,6 +152,7 @@ LOCKSTEP_KERNEL void round_fp8_kernel(Rows x, int channels) {
 }
 
 LOCKSTEP_KERNEL void hadamard_fp4_kernel(Rows x, int head_width) {
+  follow_launch();
   LOCKSTEP_SHARED float values[1024];
   const int heads = x.width / head_width, row = block_x() / heads, head = block_x() % heads;
   float* at = x.data + row * x.stride + head * head_width + thread_index();
@@ -148,6 +160,7 @@ LOCKSTEP_KERNEL void hadamard_fp4_kernel(Rows x, int head_width) {
 }
 
 LOCKSTEP_KERNEL void scale_kernel(Rows x, float factor) {
+  follow_launch();
   const std::int64_t item = static_cast<std::int64_t>(block_x()) * block_threads() + thread_index();
   const int row = static_cast<int>(item / x.width), d = static_cast<int>(item % x.width);
   if (row < x.rows) x.data[row * x.stride + d] = x.data[row * x.stride + d] * factor;
@@ -155,6 +168,7 @@ LOCKSTEP_KERNEL void scale_kernel(Rows x, float factor) {
 
 LOCKSTEP_KERNEL void swiglu_kernel(Rows out, Rounded rounded, bool is_rounded, ConstRows gate, ConstRows up,
                                    const float* row_weights, float limit) {
+  follow_launch();
   const std::int64_t item = static_cast<std::int64_t>(block_x()) * block_threads() + thread_index();
   const int row = static_cast<int>(item / out.width), d = static_cast<int>(item % out.width);
   if (row >= out.rows) return;  // whole warps: a rounded width is a multiple of 32
@@ -181,6 +195,7 @@ LOCKSTEP_DEVICE void sort_slots(int* slots, const std::int32_t* expert, int used
 /// combine_experts, and hyper_expand by the sum where it stands.
 LOCKSTEP_KERNEL void combine_expand_kernel(Rows streams, int width, ConstRows parts, Route route, ConstRows shared,
                                            ConstRows coefficients) {
+  follow_launch();
   constexpr int kStreams = 4;
   LOCKSTEP_SHARED int slots[kMostUsed];
   const int row = block_y(), used = route.used;
@@ -204,6 +219,7 @@ LOCKSTEP_KERNEL void combine_expand_kernel(Rows streams, int width, ConstRows pa
 }
 
 LOCKSTEP_KERNEL void combine_experts_kernel(Rows out, ConstRows parts, Route route, ConstRows shared) {
+  follow_launch();
   LOCKSTEP_SHARED int slots[kMostUsed];
   const int row = block_y(), used = route.used;
   sort_slots(slots, route.expert + static_cast<std::int64_t>(row) * used, used);
@@ -230,6 +246,8 @@ inline constexpr int kMostExperts = 1024, kRouteThreads = 128;
 /// One block a row; the first warp chooses: the largest key below the one chosen before, `used` times.
 LOCKSTEP_KERNEL void route_kernel(Route route, ConstRows logits, const float* bias, const std::int32_t* table,
                                   const Token* tokens, float route_scale) {
+  prefetch(bias, logits.width);
+  follow_launch();
   LOCKSTEP_SHARED std::uint64_t keys[kMostExperts];
   LOCKSTEP_SHARED float scores[kMostExperts];
   LOCKSTEP_SHARED std::int32_t chosen[kMostUsed];
@@ -265,11 +283,13 @@ LOCKSTEP_KERNEL void route_kernel(Route route, ConstRows logits, const float* bi
 }
 
 LOCKSTEP_KERNEL void gather_kernel(Rows out, ConstRows x, const std::int32_t* rows) {
+  follow_launch();
   const int d = block_x() * block_threads() + thread_index();
   if (d < out.width) out.data[block_y() * out.stride + d] = x.data[rows[block_y()] * x.stride + d];
 }
 
 LOCKSTEP_KERNEL void copy_kernel(const Ops::Copy* copies) {
+  follow_launch();
   const Ops::Copy copy = copies[block_x()];
   const auto address = reinterpret_cast<std::uintptr_t>(copy.to) | reinterpret_cast<std::uintptr_t>(copy.from);
   const int thread = thread_index(), threads = block_threads();

@@ -1,5 +1,8 @@
 #include "gpu/runtime.h"
 
+#include <algorithm>
+#include <cstring>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -15,6 +18,9 @@ namespace lockstep::gpu {
 namespace {
 
 constexpr Status kSuccess = LOCKSTEP_GPU(Success);
+constexpr std::size_t kPieceBytes = std::size_t{8} << 20;   // of pinned memory
+constexpr std::size_t kFillBytes = std::size_t{512} << 10;  // that a thread copies at a time
+constexpr int kPieces = 4;
 
 std::string text_of(Status status) { return LOCKSTEP_GPU(GetErrorString)(status); }
 
@@ -22,7 +28,7 @@ std::string text_of(Status status) { return LOCKSTEP_GPU(GetErrorString)(status)
 
 void Runtime::check(Status status, const char* what) const {
   if (status != kSuccess)
-    throw Error(Error::Kind::io,
+    throw Error(Error::Kind::device,
                 "device " + std::to_string(device_) + " (" + name_ + "): " + what + ": " + text_of(status));
 }
 
@@ -44,14 +50,24 @@ Runtime::Runtime(int device) : name_("?"), device_(device) {
   check(LOCKSTEP_GPU(GetDeviceProperties)(&properties, device), "reading its properties");
   name_ = properties.name;
   total_bytes_ = properties.totalGlobalMem;
+  multiprocessors_ = properties.multiProcessorCount;
 #if defined(LOCKSTEP_GPU_HIP)
   most_shared_bytes_ = properties.sharedMemPerBlock;
 #else
   most_shared_bytes_ = properties.sharedMemPerBlockOptin;
+  can_overlap_ = properties.major >= 9;
 #endif
   if (properties.warpSize != 32)
     throw Error(Error::Kind::unsupported,
                 name_ + ": runs " + std::to_string(properties.warpSize) + " threads a warp, expected 32");
+  int clock_khz = 0;
+#if defined(LOCKSTEP_GPU_HIP)
+  const Status has_clock = hipDeviceGetAttribute(&clock_khz, hipDeviceAttributeClockRate, device);
+#else
+  const Status has_clock = cudaDeviceGetAttribute(&clock_khz, cudaDevAttrClockRate, device);
+#endif
+  if (has_clock == kSuccess) most_clock_hz_ = 1e3 * clock_khz;
+  static_cast<void>(LOCKSTEP_GPU(GetLastError)());
   check(LOCKSTEP_GPU(StreamCreateWithFlags)(&main_, LOCKSTEP_GPU(StreamNonBlocking)), "making a stream");
   check(LOCKSTEP_GPU(StreamCreateWithFlags)(&side_, LOCKSTEP_GPU(StreamNonBlocking)), "making a stream");
   check(LOCKSTEP_GPU(EventCreateWithFlags)(&forked_, LOCKSTEP_GPU(EventDisableTiming)), "making an event");
@@ -60,6 +76,14 @@ Runtime::Runtime(int device) : name_("?"), device_(device) {
 }
 
 Runtime::~Runtime() {
+  for (const Pinned& pinned : pinned_) {
+    static_cast<void>(LOCKSTEP_GPU(EventDestroy)(pinned.is_free));
+#if defined(LOCKSTEP_GPU_HIP)
+    static_cast<void>(hipHostFree(pinned.memory));
+#else
+    static_cast<void>(cudaFreeHost(pinned.memory));
+#endif
+  }
   static_cast<void>(LOCKSTEP_GPU(EventDestroy)(forked_));
   static_cast<void>(LOCKSTEP_GPU(EventDestroy)(side_done_));
   static_cast<void>(LOCKSTEP_GPU(StreamDestroy)(side_));
@@ -86,8 +110,44 @@ void* Runtime::allocate(std::size_t bytes) {
 void Runtime::release(void* memory) { static_cast<void>(LOCKSTEP_GPU(Free)(memory)); }
 
 void Runtime::upload(void* to, const void* from, std::size_t bytes) {
+  follows_kernel_ = false;
+  if (bytes >= kPieceBytes) return upload_large(to, from, bytes);
   if (bytes > 0)
     check(LOCKSTEP_GPU(MemcpyAsync)(to, from, bytes, LOCKSTEP_GPU(MemcpyHostToDevice), stream_), "copying to it");
+}
+
+/// A mapped file's pages are read by the threads that copy them, so several of them keep a disk or memory busy.
+void Runtime::upload_large(void* to, const void* from, std::size_t bytes) {
+  if (pinned_.empty()) {
+    fillers_ = std::make_unique<ThreadPool>(static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 8u)));
+    pinned_.reserve(kPieces);
+    for (int i = 0; i < kPieces; ++i) {
+      Pinned pinned;
+#if defined(LOCKSTEP_GPU_HIP)
+      check(hipHostMalloc(&pinned.memory, kPieceBytes, hipHostMallocDefault), "allocating pinned memory");
+#else
+      check(cudaHostAlloc(&pinned.memory, kPieceBytes, cudaHostAllocDefault), "allocating pinned memory");
+#endif
+      pinned_.push_back(pinned);
+      check(LOCKSTEP_GPU(EventCreateWithFlags)(&pinned_.back().is_free, LOCKSTEP_GPU(EventDisableTiming)),
+            "making an event");
+    }
+  }
+  auto* out = static_cast<char*>(to);
+  const auto* in = static_cast<const char*>(from);
+  for (std::size_t at = 0, piece = 0; at < bytes; at += kPieceBytes, ++piece) {
+    Pinned& pinned = pinned_[piece % kPieces];
+    if (pinned.is_used) check(LOCKSTEP_GPU(EventSynchronize)(pinned.is_free), "copying to it");
+    const std::size_t n = std::min(kPieceBytes, bytes - at);
+    fillers_->parallel_for(static_cast<int>((n + kFillBytes - 1) / kFillBytes), [&](int i, int) {
+      const std::size_t begin = static_cast<std::size_t>(i) * kFillBytes;
+      std::memcpy(static_cast<char*>(pinned.memory) + begin, in + at + begin, std::min(kFillBytes, n - begin));
+    });
+    check(LOCKSTEP_GPU(MemcpyAsync)(out + at, pinned.memory, n, LOCKSTEP_GPU(MemcpyHostToDevice), stream_),
+          "copying to it");
+    check(LOCKSTEP_GPU(EventRecord)(pinned.is_free, stream_), "copying to it");
+    pinned.is_used = true;
+  }
 }
 
 void Runtime::download(void* to, const void* from, std::size_t bytes) {
@@ -97,19 +157,22 @@ void Runtime::download(void* to, const void* from, std::size_t bytes) {
 }
 
 void Runtime::copy(void* to, const void* from, std::size_t bytes) {
+  follows_kernel_ = false;
   if (bytes > 0)
     check(LOCKSTEP_GPU(MemcpyAsync)(to, from, bytes, LOCKSTEP_GPU(MemcpyDeviceToDevice), stream_), "copying inside it");
 }
 
 void Runtime::clear(void* memory, std::size_t bytes) {
+  follows_kernel_ = false;
   if (bytes > 0) check(LOCKSTEP_GPU(MemsetAsync)(memory, 0, bytes, stream_), "clearing memory");
 }
 
 void Runtime::synchronize() {
+  follows_kernel_ = false;
   const Status status = LOCKSTEP_GPU(StreamSynchronize)(stream_);
   if (!failure_.empty()) {
     const std::string failure = std::exchange(failure_, {});
-    throw Error(Error::Kind::io, failure);
+    throw Error(Error::Kind::device, failure);
   }
   check(status, "waiting for its work");
 }
@@ -121,8 +184,23 @@ void Runtime::allow_shared(const void* kernel, std::size_t bytes) {
 }
 
 void Runtime::launch(const void* kernel, Grid grid, unsigned threads, std::size_t shared_bytes, void** arguments) {
+#if defined(LOCKSTEP_GPU_HIP)
   const Status status =
-      LOCKSTEP_GPU(LaunchKernel)(kernel, dim3(grid.x, grid.y, grid.z), dim3(threads), arguments, shared_bytes, stream_);
+      hipLaunchKernel(kernel, dim3(grid.x, grid.y, grid.z), dim3(threads), arguments, shared_bytes, stream_);
+#else
+  cudaLaunchAttribute overlap;
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(grid.x, grid.y, grid.z);
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream_;
+  config.attrs = &overlap;
+  config.numAttrs = can_overlap_ && follows_kernel_ ? 1 : 0;
+  const Status status = cudaLaunchKernelExC(&config, kernel, arguments);
+#endif
+  follows_kernel_ = status == kSuccess;
   if (status == kSuccess) return;
   static_cast<void>(LOCKSTEP_GPU(GetLastError)());
   if (failure_.empty()) failure_ = name_ + ": a kernel could not be launched: " + text_of(status);
@@ -132,21 +210,59 @@ void Runtime::fork() {
   check(LOCKSTEP_GPU(EventRecord)(forked_, main_), "forking");
   check(LOCKSTEP_GPU(StreamWaitEvent)(side_, forked_, 0), "forking");
   stream_ = side_;
+  main_follows_kernel_ = follows_kernel_;
+  follows_kernel_ = false;
 }
 
 void Runtime::switch_back() {
   stream_ = main_;
+  follows_kernel_ = main_follows_kernel_;
   check(LOCKSTEP_GPU(EventRecord)(side_done_, side_), "joining");
 }
 
-void Runtime::join() { check(LOCKSTEP_GPU(StreamWaitEvent)(main_, side_done_, 0), "joining"); }
+void Runtime::join() {
+  follows_kernel_ = false;
+  check(LOCKSTEP_GPU(StreamWaitEvent)(main_, side_done_, 0), "joining");
+}
+
+Event Runtime::make_event() {
+  Event event{};
+  check(LOCKSTEP_GPU(EventCreate)(&event), "making an event");
+  return event;
+}
+
+void Runtime::destroy(Event event) { static_cast<void>(LOCKSTEP_GPU(EventDestroy)(event)); }
+
+void Runtime::put(Event event) {
+  follows_kernel_ = false;
+#if defined(LOCKSTEP_GPU_HIP)
+  if (is_recording_)
+    is_recording_spoilt_ = true;
+  else
+    check(hipEventRecord(event, stream_), "marking a point");
+#else
+  check(cudaEventRecordWithFlags(event, stream_, is_recording_ ? cudaEventRecordExternal : cudaEventRecordDefault),
+        "marking a point");
+#endif
+}
+
+double Runtime::seconds_between(Event first, Event second) const {
+  float milliseconds = 0;
+  check(LOCKSTEP_GPU(EventElapsedTime)(&milliseconds, first, second), "reading times");
+  return 1e-3 * static_cast<double>(milliseconds);
+}
 
 void Runtime::begin_recording() {
+  follows_kernel_ = false;
+  is_recording_spoilt_ = false;
   check(LOCKSTEP_GPU(StreamBeginCapture)(stream_, LOCKSTEP_GPU(StreamCaptureModeThreadLocal)), "beginning a recording");
+  is_recording_ = true;
 }
 
 Recording Runtime::end_recording() {
   stream_ = main_;
+  follows_kernel_ = false;
+  is_recording_ = false;
 #if defined(LOCKSTEP_GPU_HIP)
   hipGraph_t graph{};
 #else
@@ -158,7 +274,7 @@ Recording Runtime::end_recording() {
     static_cast<void>(LOCKSTEP_GPU(GetLastError)());
     return nullptr;
   }
-  if (LOCKSTEP_GPU(GraphInstantiateWithFlags)(&recording, graph, 0) != kSuccess) {
+  if (!is_recording_spoilt_ && LOCKSTEP_GPU(GraphInstantiateWithFlags)(&recording, graph, 0) != kSuccess) {
     static_cast<void>(LOCKSTEP_GPU(GetLastError)());
     recording = nullptr;
   }
@@ -166,7 +282,10 @@ Recording Runtime::end_recording() {
   return recording;
 }
 
-void Runtime::play(Recording recording) { check(LOCKSTEP_GPU(GraphLaunch)(recording, stream_), "playing a recording"); }
+void Runtime::play(Recording recording) {
+  follows_kernel_ = false;
+  check(LOCKSTEP_GPU(GraphLaunch)(recording, stream_), "playing a recording");
+}
 
 void Runtime::destroy(Recording recording) { static_cast<void>(LOCKSTEP_GPU(GraphExecDestroy)(recording)); }
 

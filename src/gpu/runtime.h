@@ -1,12 +1,16 @@
 // The runtime of a device, under one name for CUDA and HIP: memory, one stream, recorded graphs, launches.
 //
-// Host code only. Errors: what needs memory throws Error::no_memory, all else Error::io with the runtime's words.
+// Host code only. Errors: what needs memory throws Error::no_memory, all else Error::device with the runtime's words.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <type_traits>
+#include <vector>
+
+#include "base/thread_pool.h"
 
 #if defined(LOCKSTEP_GPU_HIP)
 #define __HIP_PLATFORM_AMD__ 1
@@ -46,12 +50,16 @@ class Runtime {
   std::string device_name() const { return name_; }
   std::size_t total_bytes() const { return total_bytes_; }
   std::size_t free_bytes() const;
+  /// The clock of its processors at most, in Hz; 0 if it does not say.
+  double most_clock_hz() const { return most_clock_hz_; }
   /// Shared memory that a block can be given, at most.
   std::size_t most_shared_bytes() const { return most_shared_bytes_; }
+  int multiprocessors() const { return multiprocessors_; }
 
   void* allocate(std::size_t bytes);
   void release(void* memory);
-  /// Host to device and back; back waits. The host memory may be reused when the call returns.
+  /// Host to device and back; back waits. The host memory may be reused when the call returns. What is large goes
+  /// through pinned memory, a piece being copied by the device while threads fill the next.
   void upload(void* to, const void* from, std::size_t bytes);
   void download(void* to, const void* from, std::size_t bytes);
   void copy(void* to, const void* from, std::size_t bytes);
@@ -60,12 +68,21 @@ class Runtime {
 
   /// Lets a kernel have that much dynamic shared memory, or as much as there is.
   void allow_shared(const void* kernel, std::size_t bytes);
+  /// Where the device can, the kernel begins before a kernel launched just before it has ended (device.h,
+  /// wait_for_launch_before, which every kernel calls).
   void launch(const void* kernel, Grid grid, unsigned threads, std::size_t shared_bytes, void** arguments);
 
   /// Launches between fork and switch_back go beside those between switch_back and join. While recording only.
   void fork();
   void switch_back();
   void join();
+
+  /// Points in the stream. While recording they become part of it; where a runtime cannot do that, nothing is
+  /// recorded.
+  Event make_event();
+  void destroy(Event event);
+  void put(Event event);
+  double seconds_between(Event first, Event second) const;
 
   void begin_recording();
   /// Null if nothing could be recorded; then the work has not been done either.
@@ -79,8 +96,24 @@ class Runtime {
   Stream main_{}, side_{};
   Event forked_{}, side_done_{};
   std::string name_;
+  struct Pinned {
+    void* memory = nullptr;
+    Event is_free{};
+    bool is_used = false;
+  };
+  void upload_large(void* to, const void* from, std::size_t bytes);
+
   std::size_t total_bytes_ = 0;
+  double most_clock_hz_ = 0;
+  bool is_recording_ = false;
+  bool is_recording_spoilt_ = false;
+  std::vector<Pinned> pinned_;
+  std::unique_ptr<ThreadPool> fillers_;
   std::size_t most_shared_bytes_ = 0;
+  int multiprocessors_ = 1;
+  bool can_overlap_ = false;          // launches of a stream
+  bool main_follows_kernel_ = false;  // the same of main_, while stream_ is the other one
+  bool follows_kernel_ = false;       // the last thing put on stream_ is a kernel, and nothing else is waited for
   int device_ = 0;
   std::string failure_;
 };

@@ -17,6 +17,7 @@ constexpr int kSelectThreads = 512;
 LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kScoreThreads, 2)
     score_kernel(SelectCall call, const SequenceSlice* slices, int slice_count, int first_row, float* scores,
                  PackedRows layout) {
+  follow_launch();
   LOCKSTEP_SHARED float query[kTile][kPitch];
   LOCKSTEP_SHARED float key[kTile][kPitch];
   LOCKSTEP_SHARED float dots[kTile][kTile + 1];
@@ -88,6 +89,7 @@ LOCKSTEP_DEVICE std::uint32_t ordered(float score) { return static_cast<std::uin
 
 LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kSelectThreads, 2)
     select_kernel(SelectCall call, const SequenceSlice* slices, int slice_count, int first_row, const float* scores) {
+  follow_launch();
   LOCKSTEP_SHARED int histogram[256];
   LOCKSTEP_SHARED int above[2][kSelectThreads];
   LOCKSTEP_SHARED int equal[2][kSelectThreads];
@@ -116,11 +118,24 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kSelectThreads, 2)
       if (shift == 24 || key >> (shift + 8) == prefix >> (shift + 8)) atomic_add(&histogram[key >> shift & 255u], 1);
     }
     block_barrier();
-    if (t == 0) {
-      int bin = 255, left = wanted;
-      while (bin > 0 && histogram[bin] < left) left -= histogram[bin--];
-      found_digit = static_cast<std::uint32_t>(bin);
-      found_wanted = left;
+    if (t < kWarp) {
+      // The bin in which the count from above reaches `wanted`: eight bins a thread, the first thread the highest.
+      constexpr int kBins = 256 / kWarp;
+      int mine = 0;
+#pragma unroll
+      for (int b = 0; b < kBins; ++b) mine += histogram[255 - t * kBins - b];
+      int above_me = mine;
+      for (int step = 1; step < kWarp; step *= 2) {
+        const int other = shuffle(above_me, t >= step ? t - step : t);
+        if (t >= step) above_me += other;
+      }
+      above_me -= mine;
+      if (above_me < wanted && above_me + mine >= wanted) {
+        int bin = 255 - t * kBins, left = wanted - above_me;
+        while (histogram[bin] < left) left -= histogram[bin--];
+        found_digit = static_cast<std::uint32_t>(bin);
+        found_wanted = left;
+      }
     }
     block_barrier();
     prefix |= found_digit << shift;

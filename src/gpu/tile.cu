@@ -3,10 +3,11 @@
 // A block of 256 threads makes 128 rows x 64 tokens; a warp 32 x 32. The row is walked in the law's order, lane by lane
 // and column by column (numerics/order.h), four blocks a stage, so that one open sum of each kind is enough. An int32
 // sum that starts from 0x4B400000 has the bits of the float 12582912 + dot; where one scale is for all 32 values, one
-// fma with -12582912 * scale, which is exact, gives float(dot) * scale rounded once. (A zero term may get the other
-// sign that way, which can only be seen where a lane is -0, so where products vanished.) docs/numerics.md has what the
-// order costs.
+// fma with -12582912 * scale, which is exact, gives float(dot) * scale rounded once, but for the sign of a zero. A sum
+// that is not zero cannot tell the zeros among its terms apart, so it has the law's bits; outputs that are zero are
+// named in a list, and the matrix-vector kernels' order makes them again. docs/numerics.md has what the order costs.
 #include "base/error.h"
+#include "gpu/async_copy.h"
 #include "gpu/device.h"
 #include "gpu/tile.h"
 #include "numerics/order.h"
@@ -19,6 +20,7 @@ constexpr int kSortThreads = 1024, kMostSortExperts = 1024;
 /// One block: counts, running sums, places. Which slot of an expert comes first depends on timing and decides nothing
 /// but which row of which tile it is.
 LOCKSTEP_KERNEL void sort_kernel(ExpertSort sort, const std::int32_t* expert, int slots, int experts) {
+  follow_launch();
   LOCKSTEP_SHARED int count[kMostSortExperts];
   LOCKSTEP_SHARED int next[kMostSortExperts];
   const int t = thread_index();
@@ -52,6 +54,8 @@ void sort_by_expert(Runtime& runtime, const ExpertSort& sort, const std::int32_t
 
 #if defined(__HIP__)
 
+WalkedRows walk_rows(Runtime&, std::byte*, const Rounded&, int) { return {}; }
+Walk walk_of(int) { return {}; }
 bool can_tile(const Runtime&, Kind, bool, int, int) { return false; }
 void multiply_tiles(Runtime&, const TileCall&) {}
 void prepare_tiles(Runtime&) {}
@@ -60,7 +64,7 @@ void prepare_tiles(Runtime&) {}
 
 namespace {
 
-constexpr int kThreads = 256, kStageBlocks = 4, kStageBytes = kStageBlocks * kBlock, kStages = 2;
+constexpr int kThreads = 256, kStageBytes = kStageBlocks * kBlock, kStages = 2;
 constexpr int kRowTiles = 2, kTokenTiles = 4, kOutputs = kRowTiles * kTokenTiles * 4;
 constexpr int kMagicBits = 0x4B400000;
 constexpr float kMagic = 12582912.0f;
@@ -70,20 +74,11 @@ struct Stage {
   static constexpr int kWords = scale_words(kKind, kHasMin);
   std::uint8_t weights[kTileRows * kStageBytes];
   std::uint8_t tokens[kTileTokens * kStageBytes];
-  std::uint32_t scales[kStageBlocks][kWords][kTileRows];
-  float token_scales[kStageBlocks][kTileTokens];
-  std::uint32_t half_sums[kStageBlocks][kTileTokens];  // pairs of int16
+  std::uint32_t scales[kWords][kTileRows][kStageBlocks];
+  float token_scales[kTileTokens][kStageBlocks];
+  std::uint32_t half_sums[kTileTokens][kStageBlocks];  // pairs of int16
 };
 
-LOCKSTEP_DEVICE std::uint32_t shared_address(const void* at) {
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(at));
-}
-LOCKSTEP_DEVICE void copy16(void* to, const void* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
-}
-LOCKSTEP_DEVICE void copy4(void* to, const void* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from) : "memory");
-}
 LOCKSTEP_DEVICE void load_matrices(std::uint32_t (&r)[4], std::uint32_t from) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -109,16 +104,23 @@ LOCKSTEP_DEVICE int high_half(std::uint32_t pair) { return static_cast<int>(pair
 /// Units of 16 bytes are swizzled so that ldmatrix, reading one unit of eight rows, meets every bank once.
 LOCKSTEP_DEVICE int swizzled(int row, int unit) { return row * kStageBytes + ((unit ^ (row & 7)) * 16); }
 
-/// How the blocks of a row are walked.
-struct Walk {
-  int lanes, lane_blocks, column_lanes, chunk_blocks;
-  /// Index in the row of the block at place w.
-  LOCKSTEP_DEVICE int block_at(int w) const {
-    const int chunk = w / chunk_blocks, lane_walk = w % chunk_blocks / lane_blocks, i = w % lane_blocks;
-    const int lane = lane_walk / column_lanes + kColumns * (lane_walk % column_lanes);
-    return chunk * chunk_blocks + lane + lanes * i;
-  }
-};
+/// A thread a half of a block.
+LOCKSTEP_KERNEL void walk_rows_kernel(WalkedRows out, Rounded x, int width, Walk walk) {
+  follow_launch();
+  const int halves = width / 16, group = block_y(), groups = x.width / width;
+  const std::int64_t item = static_cast<std::int64_t>(block_x()) * block_threads() + thread_index();
+  const std::int64_t row = item / halves;
+  const int place = static_cast<int>(item % halves) / 2, h = static_cast<int>(item % 2);
+  if (row >= x.rows || group >= groups) return;
+  const std::int64_t from = row * x.stride + group * width + walk.block_at(place) * kBlock;
+  *reinterpret_cast<Words4*>(out.codes + (static_cast<std::int64_t>(group) * x.rows + row) * width + place * kBlock +
+                             16 * h) = *reinterpret_cast<const Words4*>(x.codes + from + 16 * h);
+  if (h != 0) return;
+  const std::int64_t stage = group * (width / kStageBytes) + place / kStageBlocks;
+  const std::int64_t to = (stage * x.rows + row) * kStageBlocks + place % kStageBlocks;
+  out.scales[to] = x.scales[from / kBlock];
+  out.half_sums[to] = *reinterpret_cast<const std::uint32_t*>(x.half_sums + from / 16);
+}
 
 struct Tile {
   TileCall call;
@@ -129,6 +131,7 @@ struct Tile {
 
 template <Kind kKind, bool kHasMin>
 LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2) tile_kernel(LOCKSTEP_PARAMETER Tile tile) {
+  follow_launch();
   using S = Stage<kKind, kHasMin>;
   constexpr int kWords = S::kWords;
   extern __shared__ __align__(128) unsigned char shared[];
@@ -161,7 +164,7 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2) tile_kernel(LOCKSTEP_PARAMETER
   __syncthreads();
   const int blocks = call.width / kBlock, all_stages = blocks / kStageBlocks;
   const std::int64_t plane_row = plane * call.rows;
-  const std::int64_t column = call.rows_a_group > 0 ? first_row / call.rows_a_group * call.width : 0;
+  const int x_group = call.rows_a_group > 0 ? first_row / call.rows_a_group : 0;
 
   // What this thread copies: one 16-byte unit of four rows and of two tokens, words of scales.
   const int unit = t % 8;
@@ -169,35 +172,39 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2) tile_kernel(LOCKSTEP_PARAMETER
 #pragma unroll
   for (int i = 0; i < 4; ++i)
     row_from[i] = static_cast<std::uint32_t>((plane_row + min(first_row + t / 8 + i * 32, call.rows - 1)) * call.width +
-                                             unit % 2 * 16);
+                                             unit * 16);
 #pragma unroll
   for (int i = 0; i < 2; ++i)
-    token_from[i] =
-        static_cast<std::uint32_t>(slots[t / 8 + i * 32] / call.x_share * call.x.stride + column + unit % 2 * 16);
-  const int scale_row = t % kTileRows;
-  const std::uint32_t* scale_from =
-      call.w.scales + (plane_row + min(first_row + scale_row, call.rows - 1)) * blocks * kWords;
-  const int scale_token = t % kTileTokens, scale_block = t / kTileTokens;
-  const std::int64_t token_at = slots[scale_token] / call.x_share * call.x.stride + column;
+    token_from[i] = static_cast<std::uint32_t>(
+        (static_cast<std::int64_t>(x_group) * call.x.rows + slots[t / 8 + i * 32] / call.x_share) * call.width +
+        unit * 16);
+  // Half of the threads copy scales of weights, the others those of tokens and, if they are needed, sums of codes.
+  const bool is_weight = t < kTileRows, is_sum = t >= kTileRows + kTileTokens;
+  const int scaled = is_weight ? t : t % kTileTokens;
+  const std::int64_t scale_row =
+      is_weight ? plane_row + min(first_row + scaled, call.rows - 1)
+                : static_cast<std::int64_t>(x_group) * all_stages * call.x.rows + slots[scaled] / call.x_share;
 
   const auto fetch = [&](int stage) {
     S& to = stages[stage % kStages];
-    const int walk = stage * kStageBlocks;
-    const int at = tile.walk.block_at(walk + unit / 2) * kBlock;
+    const int at = stage * kStageBytes;
 #pragma unroll
     for (int i = 0; i < 4; ++i) copy16(to.weights + swizzled(t / 8 + i * 32, unit), call.w.codes + (row_from[i] + at));
 #pragma unroll
     for (int i = 0; i < 2; ++i) copy16(to.tokens + swizzled(t / 8 + i * 32, unit), call.x.codes + (token_from[i] + at));
+    if (is_weight) {
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int b = t / kTileRows + 2 * i;
-      const std::uint32_t* from = scale_from + tile.walk.block_at(walk + b) * kWords;
-#pragma unroll
-      for (int w = 0; w < kWords; ++w) copy4(&to.scales[b][w][scale_row], from + w);
+      for (int w = 0; w < kWords; ++w)
+        copy16(
+            to.scales[w][scaled],
+            call.w.scales + ((static_cast<std::int64_t>(stage) * kWords + w) * call.w.rows + scale_row) * kStageBlocks);
+    } else {
+      const std::int64_t from = (static_cast<std::int64_t>(stage) * call.x.rows + scale_row) * kStageBlocks;
+      if (!is_sum)
+        copy16(to.token_scales[scaled], call.x.scales + from);
+      else if (kHasMin)
+        copy16(to.half_sums[scaled], call.x.half_sums + from);
     }
-    const std::int64_t scaled = token_at / kBlock + tile.walk.block_at(walk + scale_block);
-    copy4(&to.token_scales[scale_block][scale_token], call.x.scales + scaled);
-    if constexpr (kHasMin) copy4(&to.half_sums[scale_block][scale_token], call.x.half_sums + 2 * scaled);
   };
 
   float lane[kOutputs] = {}, column_sum[kOutputs] = {};
@@ -232,14 +239,14 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2) tile_kernel(LOCKSTEP_PARAMETER
 #pragma unroll
   for (int stage = 0; stage < kStages - 1; ++stage) {
     if (stage < all_stages) fetch(stage);
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    end_copy_group();
   }
   const int warp_row = warp / 2 * 32, warp_token = warp % 2 * 32;
   for (int stage = 0; stage < all_stages; ++stage) {
-    asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 2) : "memory");
+    wait_for_copies<kStages - 2>();
     __syncthreads();
     if (stage + kStages - 1 < all_stages) fetch(stage + kStages - 1);
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    end_copy_group();
     const S& from = stages[stage % kStages];
     const std::uint32_t a_from = shared_address(from.weights) + swizzled(warp_row + lane_id % 16, lane_id / 16);
     const std::uint32_t b_from =
@@ -259,17 +266,17 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2) tile_kernel(LOCKSTEP_PARAMETER
 #pragma unroll
       for (int h = 0; h < 2 * kRowTiles; ++h)
 #pragma unroll
-        for (int w = 0; w < kWords; ++w) scale[h][w] = from.scales[i][w][warp_row + h * 8 + group];
+        for (int w = 0; w < kWords; ++w) scale[h][w] = from.scales[w][warp_row + h * 8 + group][i];
 #pragma unroll
       for (int n = 0; n < kTokenTiles; ++n) {
         const int at = warp_token + n * 8 + quad * 2;
-        const float token_scale[2] = {from.token_scales[i][at], from.token_scales[i][at + 1]};
+        const float token_scale[2] = {from.token_scales[at][i], from.token_scales[at + 1][i]};
         float code_sum[2] = {}, half_sum[2][2] = {};
         if constexpr (kHasMin) {
 #pragma unroll
           for (int e = 0; e < 2; ++e) {
-            const std::uint32_t pair = from.half_sums[i][at + e];
-            if constexpr (kKind == Kind::halves) {
+            const std::uint32_t pair = from.half_sums[at + e][i];
+            if constexpr (kKind == Kind::halves || kKind == Kind::folded) {
               half_sum[e][0] = exact_float(low_half(pair));
               half_sum[e][1] = exact_float(high_half(pair));
             } else {
@@ -280,7 +287,7 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2) tile_kernel(LOCKSTEP_PARAMETER
 #pragma unroll
         for (int m = 0; m < kRowTiles; ++m) {
           int dot[4], second[4];
-          if constexpr (kKind == Kind::single) {
+          if constexpr (kKind == Kind::single || kKind == Kind::folded) {
             multiply32(dot, a[m], b[n][0], b[n][1]);
           } else {
             multiply16(dot, a[m][0], a[m][1], b[n][0]);
@@ -294,6 +301,12 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2) tile_kernel(LOCKSTEP_PARAMETER
             if constexpr (kKind == Kind::single) {
               term = fma_f32(__int_as_float(dot[e]), first_scale, -kMagic * first_scale);
               if constexpr (kHasMin) term = fma_f32(-code_sum[e % 2], __uint_as_float(scale[h][1]), term);
+            } else if constexpr (kKind == Kind::folded) {
+              const std::uint32_t levels = scale[h][kWords - 1];
+              const float min = fma_f32(half_sum[e % 2][1], exact_float(high_half(levels)),
+                                        half_sum[e % 2][0] * exact_float(low_half(levels)));
+              term = fma_f32(__int_as_float(dot[e]), first_scale, -kMagic * first_scale);
+              term = fma_f32(-min, __uint_as_float(scale[h][1 % kWords]), term);
             } else {
               const float first = __int_as_float(dot[e]) - kMagic, other = __int_as_float(second[e]) - kMagic;
               if constexpr (kKind == Kind::dual) {
@@ -322,8 +335,13 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2) tile_kernel(LOCKSTEP_PARAMETER
   for (int j = 0; j < kOutputs; ++j) {
     const int n = j / 4 / kRowTiles, m = j / 4 % kRowTiles, e = j % 4;
     const int row = first_row + warp_row + m * 16 + e / 2 * 8 + group, token = warp_token + n * 8 + quad * 2 + e % 2;
-    if (row < call.rows && token < tokens)
-      call.out.data[slots[token] * call.out.stride + row] = (has_chunks ? sum : total)[j * kThreads];
+    if (row >= call.rows || token >= tokens) continue;
+    const float value = (has_chunks ? sum : total)[j * kThreads];
+    call.out.data[slots[token] * call.out.stride + row] = value;
+    if (value == 0) {
+      const int n = atomic_add(&call.zeros->count, 1);
+      if (n < ZeroList::kMost) call.zeros->place[n] = {slots[token], call.first_row + row};
+    }
   }
 }
 
@@ -343,17 +361,31 @@ void allow(Runtime& runtime) {
   runtime.allow_shared(reinterpret_cast<const void*>(&tile_kernel<kKind, kHasMin>), shared_bytes<kKind, kHasMin>(2));
 }
 
+}  // namespace
+
 Walk walk_of(int width) {
   const int chunk = width < kChunk ? width : kChunk, lanes = block_lanes_of(chunk), blocks = chunk / kBlock;
   return {lanes, blocks / lanes, lanes / kColumns, blocks};
 }
 
-}  // namespace
+WalkedRows walk_rows(Runtime& runtime, std::byte* room, const Rounded& x, int width) {
+  const std::size_t values = static_cast<std::size_t>(x.rows) * static_cast<std::size_t>(x.width);
+  WalkedRows out;
+  out.codes = reinterpret_cast<std::int8_t*>(room);
+  out.scales = reinterpret_cast<float*>(room + values);
+  out.half_sums = reinterpret_cast<std::uint32_t*>(out.scales + values / kBlock);
+  out.rows = x.rows;
+  launch(runtime, walk_rows_kernel,
+         {blocks_for(static_cast<std::int64_t>(x.rows) * (width / 16), 256), static_cast<unsigned>(x.width / width)},
+         256, 0, out, x, width, walk_of(width));
+  return out;
+}
 
 bool can_tile(const Runtime& runtime, Kind kind, bool has_min, int width, int rows_a_group) {
   if (width % (kBlock * kColumns) != 0 || (width > kChunk && width % kChunk != 0)) return false;
   const int sets = width > kChunk ? 2 : 1;
   const std::size_t bytes = kind == Kind::dual     ? shared_bytes<Kind::dual, false>(sets)
+                            : kind == Kind::folded ? shared_bytes<Kind::folded, true>(sets)
                             : kind == Kind::halves ? (has_min ? shared_bytes<Kind::halves, true>(sets)
                                                               : shared_bytes<Kind::halves, false>(sets))
                             : has_min              ? shared_bytes<Kind::single, true>(sets)
@@ -364,7 +396,7 @@ bool can_tile(const Runtime& runtime, Kind kind, bool has_min, int width, int ro
 }
 
 void multiply_tiles(Runtime& runtime, const TileCall& call) {
-  const Tile tile = {call, call.sort != nullptr ? *call.sort : ExpertSort(), call.sort != nullptr, walk_of(call.width)};
+  const Tile tile = {call, call.sort != nullptr ? *call.sort : ExpertSort(), call.sort != nullptr, call.w.walk};
   const std::int64_t token_tiles =
       call.sort != nullptr ? most_tiles(call.out.rows, call.planes) : (call.out.rows + kTileTokens - 1) / kTileTokens;
   const Grid grid = {static_cast<unsigned>(token_tiles), blocks_for(call.rows, kTileRows)};
@@ -375,6 +407,9 @@ void multiply_tiles(Runtime& runtime, const TileCall& call) {
     case Kind::halves:
       return call.has_min ? start<Kind::halves, true>(runtime, tile, grid)
                           : start<Kind::halves, false>(runtime, tile, grid);
+    case Kind::folded:
+      LOCKSTEP_CHECK(call.has_min);
+      return start<Kind::folded, true>(runtime, tile, grid);
     case Kind::dual:
       LOCKSTEP_CHECK(!call.has_min);
       return start<Kind::dual, false>(runtime, tile, grid);
@@ -387,6 +422,7 @@ void prepare_tiles(Runtime& runtime) {
   allow<Kind::halves, false>(runtime);
   allow<Kind::halves, true>(runtime);
   allow<Kind::dual, false>(runtime);
+  allow<Kind::folded, true>(runtime);
 }
 
 #endif

@@ -24,6 +24,7 @@ bool any_quantised(std::initializer_list<const Weight*> weights) {
 struct Forward::Step {
   std::span<const BatchItem> items;
   int rows = 0;
+  int layer = 0;  // that is being run
   Arena arena;
   // What varies from step to step while the sequence of ops stays the same. One upload brings all of it; the ops read
   // it in the back end's memory, the host plans by its own copy.
@@ -117,6 +118,7 @@ Input Forward::normed(Step& step, Rows out, ConstRows x, const float* weight, bo
 /// Hyper-connection in front of a sublayer: streams -> coefficients and the sublayer's normed input.
 void Forward::begin_sublayer(Step& step, const HyperWeights& hyper, const float* norm, bool needs_rounded,
                              Rows coefficients, Input& x) {
+  ops_.enter(StepPhase::hyper, step.layer);
   Input streams;
   streams.values = step.streams;
   if (is_quantised(hyper.fn)) {
@@ -142,13 +144,14 @@ void Forward::attention(Step& step, int index, Rows y, const Input& x) {
   const ConstRows turns = compressed ? step.compressed_turns : step.turns;
   const float* frequencies = compressed ? weights_.compressed_frequencies : weights_.frequencies;
 
-  // All products of the normed input, in one op: most of them are small.
+  ops_.enter(StepPhase::attention, index);
+  // All products of the normed input but the queries', in one op: most of them are small.
   std::vector<Ops::Part> parts;
   const auto product = [&](const Weight& weight) {
     parts.push_back({step.arena.rows(n, weight.rows), &weight});
     return parts.back().out;
   };
-  const Rows low = product(w.query_a), window_rows = product(w.kv);
+  const Rows low = step.arena.rows(n, w.query_a.rows), window_rows = product(w.kv);
   Rows values, gates, key_values, key_gates, head_weights;
   if (compressed) {
     values = product(w.compressor.values);
@@ -159,16 +162,18 @@ void Forward::attention(Step& step, int index, Rows y, const Input& x) {
     key_gates = product(w.key_compressor.gates);
     head_weights = product(w.index_heads);
   }
-  ops_.matmul_many(parts, x);
 
   const bool is_official = layout_.mode == Mode::official, has_index = layer.ratio == 4;
   const Rows queries = step.arena.rows(n, config_.heads * config_.head_width);
   const Rows index_queries = step.arena.rows(has_index ? n : 0, config_.index_heads * config_.index_width);
   const auto make_queries = [&] {
+    ops_.enter(StepPhase::attention, index);
+    ops_.matmul(low, w.query_a, x);
     const Input query = normed(step, low, low, w.query_norm, any_quantised({&w.query_b, &w.index_query}));
     ops_.matmul(queries, w.query_b, query);
     ops_.norm_rotate(queries, config_.head_width, nullptr, config_.norm_epsilon, turns, 0);
     if (!has_index) return;
+    ops_.enter(StepPhase::indexer, index);
     ops_.matmul(index_queries, w.index_query, query);
     if (is_official)
       ops_.rotate_hadamard_fp4(index_queries, config_.index_width, turns);
@@ -184,11 +189,17 @@ void Forward::attention(Step& step, int index, Rows y, const Input& x) {
   };
   const auto make_rows = [&] {
     const Stage& stage = step.staged[index];
+    ops_.enter(StepPhase::attention, index);
+    ops_.matmul_many(parts, x);
     ops_.norm_rotate(window_rows, config_.head_width, w.kv_norm, config_.norm_epsilon, turns,
                      is_official ? layout_.fp8_channels() : 0);
     ops_.pack_window(stage.window, slices, window_rows, layout_);
-    if (compressed) compress(w.compressor, values, gates, config_.head_width, false, stage.pending);
+    if (compressed) {
+      ops_.enter(StepPhase::compressor, index);
+      compress(w.compressor, values, gates, config_.head_width, false, stage.pending);
+    }
     if (!has_index) return;
+    ops_.enter(StepPhase::indexer, index);
     compress(w.key_compressor, key_values, key_gates, config_.index_width, true, stage.key_pending);
     const double keys = static_cast<double>(config_.index_heads) * config_.index_width;
     ops_.scale(head_weights, static_cast<float>(1.0 / std::sqrt(keys)));
@@ -199,9 +210,11 @@ void Forward::attention(Step& step, int index, Rows y, const Input& x) {
   if (has_index) {
     selection = {step.arena.take<std::int32_t>(static_cast<std::size_t>(n) * config_.index_top_k),
                  step.arena.take<std::int32_t>(static_cast<std::size_t>(n)), config_.index_top_k};
+    ops_.enter(StepPhase::indexer, index);
     ops_.select_rows(selection, slices, index_queries, head_weights, layer.ratio, config_.index_top_k, layout_);
   }
 
+  ops_.enter(StepPhase::attention, index);
   const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_width)));
   ops_.attend(queries, queries, window_rows, slices, config_.window, layer.ratio,
               layer.ratio == 4 ? &selection : nullptr, w.sinks, scale, layout_);
@@ -255,20 +268,25 @@ void Forward::experts(Step& step, int index, Rows y, const Input& x, ConstRows c
   const Rows parts = step.arena.rows(slots, config_.width);
   const auto run_routed = [&] {
     const Rows logits = step.arena.rows(n, config_.experts);
+    ops_.enter(StepPhase::router, index);
     ops_.matmul(logits, w.router, x);
     ops_.route_experts(route, logits, w.router_bias, w.router_table, step.tokens, config_.route_scale);
+    ops_.enter(StepPhase::experts, index);
     const Rows gate = step.arena.rows(slots, config_.expert_width), up = step.arena.rows(slots, config_.expert_width);
     ops_.matmul_experts_many(std::array{Ops::Part{gate, &w.experts.gate}, Ops::Part{up, &w.experts.up}}, x, route,
                              false);
     const Input mid = middle(gate, up, w.experts.down, route.weight, layer.clamp);
     ops_.matmul_experts(parts, w.experts.down, mid, route, true);
   };
+  ops_.enter(StepPhase::experts, index);  // of the shared one too, which a back end may run beside or before the router
   ops_.run_both(run_routed, run_shared);
+  ops_.enter(StepPhase::experts, index);
   ops_.combine_expand(step.streams, y, parts, route, shared, coefficients);
 }
 
 void Forward::run_layer(Step& step, int index) {
   const LayerWeights& w = weights_.layers[index];
+  step.layer = index;
   const std::size_t mark = step.arena.used();
   const Rows coefficients = step.arena.rows(step.rows, hyper_.coefficients());
   const Rows y = step.arena.rows(step.rows, config_.width);
@@ -280,6 +298,7 @@ void Forward::run_layer(Step& step, int index) {
                                 &w.key_compressor.gates, &w.index_heads}),
                  coefficients, x);
   attention(step, index, y, x);
+  ops_.enter(StepPhase::hyper, index);
   ops_.hyper_expand(step.streams, y, coefficients);
   step.arena.reset(sublayer);
 
@@ -292,6 +311,7 @@ void Forward::run_layer(Step& step, int index) {
 
 void Forward::head(Step& step) {
   if (wanted_ == 0) return;
+  ops_.enter(StepPhase::head);
   const std::size_t mark = step.arena.used();
   Input streams;
   const Rows gathered = step.arena.rows(wanted_, step.streams.width);
@@ -305,11 +325,8 @@ void Forward::head(Step& step) {
   ops_.matmul(mixes, weights_.head_hyper.fn, streams);
   ops_.hyper_head_coefficients(pre, mixes, gathered, weights_.head_hyper.scale, weights_.head_hyper.base, hyper_);
 
-  Arena hidden(hidden_);
-  hidden_rows_ = hidden.rows(wanted_, config_.width);
   ops_.hyper_collapse(hidden_rows_, gathered, pre);
   if (is_quantised(weights_.head)) {
-    hidden_rounded_ = hidden.rounded(wanted_, config_.width);
     ops_.rms_norm_round(hidden_rows_, hidden_rounded_, hidden_rows_, weights_.final_norm, config_.norm_epsilon);
   } else {
     ops_.rms_norm(hidden_rows_, hidden_rows_, weights_.final_norm, config_.norm_epsilon);
@@ -319,10 +336,12 @@ void Forward::head(Step& step) {
 
 void Forward::logits(int first, Rows out) {
   LOCKSTEP_CHECK(first >= 0 && first + out.rows <= wanted_);
+  ops_.enter(StepPhase::head);
   Input x;
   x.values = ConstRows(hidden_rows_).from(first, out.rows);
   if (is_quantised(weights_.head)) x.rounded = hidden_rounded_.from(first, out.rows);
   ops_.matmul(out, weights_.head, x);
+  ops_.enter(StepPhase::none);
 }
 
 void Forward::step(std::span<const BatchItem> items, const std::function<bool()>& cancelled) {
@@ -343,6 +362,7 @@ void Forward::step(std::span<const BatchItem> items, const std::function<bool()>
   };
   check_cancelled();  // a step that is played again asks no more
   ops_.run(recording_key(step), [&] {
+    ops_.enter(StepPhase::embed);
     ops_.rotation_table(step.turns, step.positions, weights_.frequencies);
     ops_.rotation_table(step.compressed_turns, step.positions, weights_.compressed_frequencies);
     const std::size_t mark = step.arena.used();
@@ -355,7 +375,9 @@ void Forward::step(std::span<const BatchItem> items, const std::function<bool()>
       run_layer(step, layer);
     }
     head(step);
+    ops_.enter(StepPhase::attention);  // the rings that it reads
     ops_.copy({step.host_copies, step.copies});
+    ops_.enter(StepPhase::none);
   });
   // Device work that fails throws here, before anything counts.
   ops_.synchronize();
@@ -404,10 +426,14 @@ void Forward::prepare_step(Step& step) {
   lay_out(stage);
 
   // Hidden rows outlive the step, because logits are computed on demand: a prompt's worth of them would not fit.
-  Arena hidden;
-  hidden.rows(wanted_, config_.width);
-  hidden.rounded(wanted_, config_.width);
-  if (hidden_.size() < hidden.used()) hidden_ = Buffer(ops_, hidden.used());
+  // Where they lie is settled here and not by the ops: those of a step that is played again are not called.
+  Arena count;
+  count.rows(wanted_, config_.width);
+  count.rounded(wanted_, config_.width);
+  if (hidden_.size() < count.used()) hidden_ = Buffer(ops_, count.used());
+  Arena hidden(hidden_);
+  hidden_rows_ = hidden.rows(wanted_, config_.width);
+  hidden_rounded_ = hidden.rounded(wanted_, config_.width);
 
   lay_out_parameters(step);
   step.turns = step.arena.rows(step.rows, config_.rotary);

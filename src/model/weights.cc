@@ -14,8 +14,10 @@ namespace lockstep {
 /// Finds, checks and takes in the tensors of one file.
 class WeightLoader {
  public:
-  WeightLoader(const Gguf& file, Ops& ops, Weights& out, std::optional<DType> meaning_of_107)
-      : file_(file), ops_(ops), out_(out), meaning_of_107_(meaning_of_107) {}
+  WeightLoader(const Gguf& file, Ops& ops, Weights& out, std::optional<DType> meaning_of_107, const LoadHooks& hooks)
+      : file_(file), ops_(ops), out_(out), meaning_of_107_(meaning_of_107), hooks_(hooks) {
+    for (const GgufTensor& tensor : file.tensors()) total_bytes_ += tensor.bytes.size();
+  }
 
   Weight matrix(const std::string& name, int width, int rows, int planes = 1) {
     const GgufTensor& tensor = checked(name, width, rows, planes);
@@ -28,20 +30,25 @@ class WeightLoader {
     weight.planes = planes;
     weight.data = tensor.bytes.data();
     weight.row_bytes = row_bytes(tensor.dtype, width);
+    need(tensor);
     check_blocks(tensor, weight.dtype);
     out_.file_bytes += tensor.bytes.size();
-    return ops_.prepare(weight);
+    const Weight prepared = ops_.prepare(weight);
+    taken(tensor, prepared.data == weight.data);
+    return prepared;
   }
 
   /// A small tensor widened to f32: [rows, width].
   const float* floats(const std::string& name, int width, int rows = 1) {
     const GgufTensor& tensor = checked(name, width, rows, 1);
     if (tensor.dtype == DType::i32) throw bad(name, "is i32, expected a float format");
+    need(tensor);
     std::vector<float> values(static_cast<std::size_t>(width) * rows);
     const std::size_t bytes = row_bytes(tensor.dtype, width);
     for (int r = 0; r < rows; ++r)
       dequantize_row(tensor.dtype, tensor.bytes.data() + r * bytes, width,
                      values.data() + static_cast<std::ptrdiff_t>(r) * width);
+    taken(tensor, false);
     return static_cast<const float*>(keep(values.data(), values.size() * sizeof(float)));
   }
 
@@ -49,8 +56,10 @@ class WeightLoader {
   const std::int32_t* table(const std::string& name, int width, int rows, int experts) {
     const GgufTensor& tensor = checked(name, width, rows, 1);
     if (tensor.dtype != DType::i32) throw bad(name, "is " + std::string(info_of(tensor.dtype).name) + ", expected i32");
+    need(tensor);
     std::vector<std::int32_t> ids(static_cast<std::size_t>(width) * rows);
     std::memcpy(ids.data(), tensor.bytes.data(), ids.size() * sizeof(std::int32_t));
+    taken(tensor, false);
     for (std::int32_t id : ids)
       if (id < 0 || id >= experts)
         throw bad(name, "holds expert " + std::to_string(id) + " of " + std::to_string(experts));
@@ -84,6 +93,15 @@ class WeightLoader {
 
  private:
   static bool is_mix(DType dtype) { return dtype == DType::rocmfp3_mix || dtype == DType::rocmfp2_mix; }
+
+  void need(const GgufTensor& tensor) const {
+    if (hooks_.provider != nullptr) hooks_.provider->need(tensor);
+  }
+  void taken(const GgufTensor& tensor, bool is_kept) {
+    if (hooks_.provider != nullptr) hooks_.provider->taken(tensor, is_kept);
+    done_bytes_ += tensor.bytes.size();
+    if (hooks_.progress) hooks_.progress(done_bytes_, total_bytes_);
+  }
 
   /// Looks for scales that no encoder writes, in a few places of the tensor: all of it would be a read of the whole
   /// file.
@@ -126,6 +144,8 @@ class WeightLoader {
   Ops& ops_;
   Weights& out_;
   std::optional<DType> meaning_of_107_;
+  const LoadHooks& hooks_;
+  std::uint64_t done_bytes_ = 0, total_bytes_ = 0;
 };
 
 namespace {
@@ -185,8 +205,9 @@ LayerWeights load_layer(WeightLoader& load, const Config& c, int index) {
 
 }  // namespace
 
-Weights::Weights(const Gguf& file, const Config& c, Ops& ops, std::optional<DType> meaning_of_107) {
-  WeightLoader load(file, ops, *this, meaning_of_107);
+Weights::Weights(const Gguf& file, const Config& c, Ops& ops, std::optional<DType> meaning_of_107,
+                 const LoadHooks& hooks) {
+  WeightLoader load(file, ops, *this, meaning_of_107, hooks);
   load.read_mix_tables();
   embedding = load.matrix("token_embd.weight", c.width, c.vocabulary);
   head = load.matrix("output.weight", c.width, c.vocabulary);

@@ -4,6 +4,7 @@
 // shape is checked here, once, so that nothing above needs to.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -50,12 +51,29 @@ struct LayerWeights {
   ExpertWeights experts, shared;
 };
 
+/// Brings the bytes of tensors into memory, where the file alone does not, and takes them out again.
+class TensorProvider {
+ public:
+  virtual ~TensorProvider() = default;
+  /// The tensor's bytes are about to be read.
+  virtual void need(const GgufTensor& tensor) = 0;
+  /// The back end has them. `is_kept`: it reads them where they are, also later.
+  virtual void taken(const GgufTensor& tensor, bool is_kept) = 0;
+};
+
+struct LoadHooks {
+  TensorProvider* provider = nullptr;
+  std::function<void(std::uint64_t done_bytes, std::uint64_t total_bytes)>
+      progress;  // after every tensor; may be empty
+};
+
 class Weights {
  public:
   /// Reads what the model needs from `file`, which must outlive the result, into the memory of `ops`, likewise.
   /// `meaning_of_107` is the variant of tensor type 107, decided by the caller. Throws Error::bad_file naming the
   /// tensor that is missing or has the wrong shape or format.
-  Weights(const Gguf& file, const Config& config, Ops& ops, std::optional<DType> meaning_of_107 = std::nullopt);
+  Weights(const Gguf& file, const Config& config, Ops& ops, std::optional<DType> meaning_of_107 = std::nullopt,
+          const LoadHooks& hooks = {});
 
   Weight embedding, head;
   const float* final_norm = nullptr;

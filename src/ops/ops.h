@@ -19,6 +19,7 @@
 #include <string_view>
 
 #include "ops/cache_view.h"
+#include "ops/phase.h"
 #include "ops/types.h"
 
 namespace lockstep {
@@ -214,6 +215,10 @@ class Ops {
   /// out[j] = x[rows[j]].
   virtual void gather(Rows out, ConstRows x, const std::int32_t* rows) = 0;
 
+  /// out[i] = the id of row i's greatest value, the lowest of equals; -1 if that is not finite or the row holds a NaN.
+  /// The default body is for memory that the host can read.
+  virtual void argmax(std::int32_t* out, ConstRows x);
+
   /// Runs two sequences of ops that neither read nor write what the other one writes. A back end may run them side by
   /// side; by default the first comes first.
   virtual void run_both(const std::function<void()>& first, const std::function<void()>& second);
@@ -224,8 +229,19 @@ class Ops {
   /// lies in the back end's memory.
   virtual void run(std::span<const std::uint64_t> key, const std::function<void()>& body);
 
-  /// Waits until everything issued has happened. Throws Error::io if the device failed.
+  /// Waits until everything issued has happened. Throws Error::device if the device failed.
   virtual void synchronize() {}
+
+  // ---- Telemetry. Changes no result. ----
+
+  /// Says what the ops that follow belong to; layer is -1 outside of layers.
+  virtual void enter(StepPhase /*phase*/, int /*layer*/ = -1) {}
+  /// By default the host's clock, which is right where ops are done when they return.
+  virtual std::unique_ptr<Stamps> make_stamps() { return make_host_stamps(); }
+  /// Measures the clock, so it takes about a millisecond. Zeros where the memory is the host's.
+  virtual DeviceState device_state() { return {}; }
+  /// Bytes a second of plain reads of the back end's own memory, measured; 0 where that is the host's.
+  virtual double read_rate() { return 0; }
 };
 
 /// The literal loops that define every op's bits, on one thread, in host memory.

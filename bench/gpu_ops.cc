@@ -1,0 +1,206 @@
+// How long single ops take on a GPU, in chains as a step has them: `bench_gpu_ops [PART]`, where PART is products,
+// tiles or rows; all of them if there is none.
+//
+// A chain of one op over rotating operands, together larger than the device's cache, is recorded as a step is
+// (Ops::run) and played; what is printed is the time a play takes over the ops in it, the best of several. So it holds
+// the launch, the ramp and what overlaps with the next launch, as in decoding. Operands are random bytes: what comes
+// out means nothing, and tests/gpu_ops_test.cc has the bits.
+#include "gpu/gpu_ops.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "numerics/random.h"
+#include "ops/ops.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kAtLeast = std::size_t{400} << 20;  // bytes of rotating weights
+constexpr int kRounds = 5, kPlays = 4;
+
+class Bench {
+ public:
+  Bench() : ops_(gpu::make_gpu_ops({})) { std::printf("%s\n", ops_->description().c_str()); }
+  ~Bench() {
+    ops_->synchronize();
+    for (void* memory : memory_) ops_->release(memory);
+  }
+  Bench(const Bench&) = delete;
+  Bench& operator=(const Bench&) = delete;
+
+  Ops& ops() { return *ops_; }
+
+  template <class T>
+  T* take(std::size_t count) {
+    memory_.push_back(ops_->allocate(count * sizeof(T)));
+    std::vector<T> values(count);
+    for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<T>(random_u64(7, i) % 15);
+    ops_->upload(memory_.back(), values.data(), count * sizeof(T));
+    ops_->synchronize();
+    return static_cast<T*>(memory_.back());
+  }
+  Rows rows(int n, int width) { return {take<float>(static_cast<std::size_t>(n) * width), n, width, width}; }
+  Input input(int n, int width) {
+    const std::size_t values = static_cast<std::size_t>(n) * width;
+    return {rows(n, width),
+            {take<std::int8_t>(values), take<float>(values / 32), take<std::int16_t>(values / 16), n, width, width}};
+  }
+  /// Weights of one shape, as many as exceed the cache.
+  std::vector<Weight> weights(DType dtype, int rows, int width, int planes, std::size_t read_bytes) {
+    Weight w;
+    w.dtype = dtype;
+    w.rows = rows;
+    w.width = width;
+    w.planes = planes;
+    w.row_bytes = row_bytes(dtype, width);
+    std::vector<std::byte> bytes(w.row_bytes * static_cast<std::size_t>(rows) * static_cast<std::size_t>(planes));
+    for (std::size_t i = 0; i < bytes.size(); ++i)  // one pattern of 64 KiB, again and again
+      bytes[i] = i < 65536 ? static_cast<std::byte>(random_u64(11, i)) : bytes[i - 65536];
+    w.data = bytes.data();
+    std::vector<Weight> all;
+    const std::size_t copies = std::clamp<std::size_t>((kAtLeast + read_bytes - 1) / read_bytes, 2, 64);
+    for (std::size_t i = 0; i < copies; ++i) all.push_back(ops_->prepare(w));
+    return all;
+  }
+
+  /// Microseconds an op, of `count` ops that `body` issues one by one.
+  double time(int count, const std::function<void(int)>& body) {
+    const std::vector<std::uint64_t> key = {++key_};
+    const auto play = [&] {
+      ops_->run(key, [&] {
+        for (int i = 0; i < count; ++i) body(i);
+      });
+    };
+    for (int i = 0; i < 4; ++i) {
+      play();
+      ops_->synchronize();  // as a step does, also before it is recorded
+    }
+    double best = 1e30;
+    for (int round = 0; round < kRounds; ++round) {
+      const auto start = std::chrono::steady_clock::now();
+      for (int i = 0; i < kPlays; ++i) play();
+      ops_->synchronize();
+      const std::chrono::duration<double, std::micro> taken = std::chrono::steady_clock::now() - start;
+      best = std::min(best, taken.count() / (kPlays * count));
+    }
+    return best;
+  }
+
+ private:
+  std::unique_ptr<Ops> ops_;
+  std::vector<void*> memory_;
+  std::uint64_t key_ = 0;
+};
+
+struct Product {
+  DType dtype;
+  int rows, width, used;  // used: experts of a token, of 16; 0: an ordinary matrix
+  bool is_pair = false;   // gate and up in one launch
+  bool per_slot = false;
+};
+constexpr Product kProducts[] = {
+    {DType::q8_0, 8192, 4096, 0},
+    {DType::q8_0, 32768, 1024, 0},
+    {DType::q8_0, 4096, 8192, 0},
+    {DType::q8_0, 4096, 2048, 0},
+    {DType::q8_0, 1536, 4096, 0},
+    {DType::q8_0, 129280, 4096, 0},
+    {DType::f16, 24, 16384, 0},
+    {DType::f16, 2624, 4096, 0},
+    {DType::f16, 8192, 1024, 0},
+    {DType::f16, 256, 4096, 0},
+    {DType::iq2_xxs, 2048, 4096, 6, true},
+    {DType::q2_k, 4096, 2048, 6, false, true},
+    {DType::q4_k, 2048, 4096, 6, true},
+    {DType::mxfp4, 2048, 4096, 6, true},
+};
+
+void measure_product(const Product& p, int tokens) {
+  Bench bench;
+  Ops& ops = bench.ops();
+  const int slots = p.used > 0 ? tokens * p.used : tokens, parts = p.is_pair ? 2 : 1;
+  const std::size_t matrix = row_bytes(p.dtype, p.width) * static_cast<std::size_t>(p.rows);
+  const std::size_t read = matrix * static_cast<std::size_t>(parts * (p.used > 0 ? std::min(slots, 16) : 1));
+  const Input x = bench.input(p.per_slot ? slots : tokens, p.width);
+  const Rows out[] = {bench.rows(slots, p.rows), bench.rows(slots, p.rows)};
+  std::vector<std::int32_t> chosen(static_cast<std::size_t>(slots));
+  for (int s = 0; s < slots; ++s) chosen[static_cast<std::size_t>(s)] = s * 7 % 16;
+  Route route = {bench.take<std::int32_t>(chosen.size()), bench.take<float>(chosen.size()), tokens, p.used};
+  ops.upload(route.expert, chosen.data(), chosen.size() * sizeof(std::int32_t));
+  std::vector<Weight> all = bench.weights(p.dtype, p.rows, p.width, p.used > 0 ? 16 : 1, read / parts);
+  const int count = static_cast<int>(all.size()) / parts;
+  const double us = bench.time(count, [&](int i) {
+    const Weight* w = &all[static_cast<std::size_t>(i * parts)];
+    if (p.used == 0) return ops.matmul(out[0], *w, x);
+    if (!p.is_pair) return ops.matmul_experts(out[0], *w, x, route, p.per_slot);
+    const Ops::Part both[] = {{out[0], &w[0]}, {out[1], &w[1]}};
+    ops.matmul_experts_many(both, x, route, p.per_slot);
+  });
+  const double operations = 2.0 * p.rows * p.width * slots * parts;
+  std::printf("%-8s %6d x %5d  %-14s %5d tokens %9.2f us", std::string(info_of(p.dtype).name).c_str(), p.rows, p.width,
+              p.used == 0 ? "" : (p.is_pair ? "6 of 16, twice" : "6 of 16"), tokens, us);
+  if (tokens <= 8)
+    std::printf("  %5.2f TB/s\n", static_cast<double>(read) / us * 1e-6);
+  else
+    std::printf("  %6.1f TOP/s\n", operations / us * 1e-6);
+  std::fflush(stdout);
+}
+
+void measure_rows() {
+  constexpr int kWidth = 4096, kCount = 64;
+  Bench bench;
+  Ops& ops = bench.ops();
+  const auto report = [&](const char* name, const std::function<void(int)>& body) {
+    std::printf("%-40s %7.2f us\n", name, bench.time(kCount, body));
+  };
+  const Rows streams = bench.rows(1, 4 * kWidth), mixes = bench.rows(1, 24), coefficients = bench.rows(1, 24);
+  const Input x = bench.input(1, kWidth), low = bench.input(1, 1024), heads = bench.input(1, 32768);
+  const Rows y = bench.rows(1, kWidth), turns = bench.rows(1, 64), slots = bench.rows(6, 2048),
+             up = bench.rows(6, 2048);
+  const Rows parts = bench.rows(6, kWidth), logits = bench.rows(1, 256);
+  const Input gated = bench.input(6, 2048);
+  const float* scale = bench.take<float>(3);
+  const float* base = bench.take<float>(24);
+  const float* norm = bench.take<float>(kWidth);
+  const Route route = {bench.take<std::int32_t>(6), bench.take<float>(6), 1, 6};
+  Rows values = {const_cast<float*>(x.values.data), 1, kWidth, kWidth};
+  Rows all_heads = {const_cast<float*>(heads.values.data), 1, 32768, 32768};
+  report("hyper_begin", [&](int) {
+    ops.hyper_begin(coefficients, values, &x.rounded, mixes, streams, scale, base, {4, 20, 1e-6f, 1e-6f}, norm, 1e-6f);
+  });
+  report("hyper_expand", [&](int) { ops.hyper_expand(streams, y, coefficients); });
+  report("combine_expand", [&](int) { ops.combine_expand(streams, y, parts, route, y, coefficients); });
+  report("rms_norm_round, 1024", [&](int) {
+    ops.rms_norm_round({const_cast<float*>(low.values.data), 1, 1024, 1024}, low.rounded, low.values, norm, 1e-6f);
+  });
+  report("norm_rotate, 64 heads", [&](int) { ops.norm_rotate(all_heads, 512, nullptr, 1e-6f, turns, 0); });
+  report("rotate_round, 64 heads", [&](int) { ops.rotate_round(all_heads, heads.rounded, 512, turns, true); });
+  report("rotate_hadamard_fp4, 64 heads", [&](int) {
+    ops.rotate_hadamard_fp4({all_heads.data, 1, 8192, 8192}, 128, turns);
+  });
+  report("round, 8192", [&](int) {
+    ops.round({heads.rounded.codes, heads.rounded.scales, heads.rounded.half_sums, 1, 8192, 8192},
+              ConstRows(all_heads.data, 1, 8192, 8192));
+  });
+  report("route_experts, 256", [&](int) { ops.route_experts(route, logits, nullptr, nullptr, nullptr, 1.5f); });
+  report("swiglu_round, 6 x 2048", [&](int) { ops.swiglu_round(slots, gated.rounded, slots, up, nullptr, 10.0f); });
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int count, char** arguments) {
+  const std::string_view part = count > 1 ? arguments[1] : "";
+  if (part.empty() || part == "products")
+    for (const lockstep::Product& product : lockstep::kProducts) lockstep::measure_product(product, 1);
+  if (part.empty() || part == "rows") lockstep::measure_rows();
+  if (part.empty() || part == "tiles")
+    for (const lockstep::Product& product : lockstep::kProducts)
+      if (product.rows < 100000) lockstep::measure_product(product, 2048);
+  return 0;
+}
