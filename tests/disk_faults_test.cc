@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -11,6 +10,7 @@
 #include <thread>
 
 #include "disk_cache_support.h"
+#include "disk_kill.h"
 #include "engine/disk_cache.h"
 
 namespace lockstep {
@@ -349,44 +349,13 @@ TEST(DiskFaults, VictimsAreWhatIsOfNoUseThenTailsByAgeWithTheSegmentsOnlyTheyNee
   EXPECT_EQ(keys(0, 22), Keys({23, 14, 24, 21})) << "22 is kept, and with it its segments";
 }
 
-TEST(DiskFaults, BeingKilledAtAnyMomentLeavesStatesThatAreWholeAndNothingElse) {
-  const TinyModel model;
+// The long form is `session_runs kill`.
+TEST(DiskFaults, BeingKilledAtAnyMomentLosesTheNewestStateAtMostAndLeavesWholeOnes) {
   TempDirectory directory;
-  std::mt19937 random(1);
-  std::size_t seen = 0;
-  for (int round = 0; round < 30; ++round) {
-    const pid_t child = ::fork();
-    if (child == 0) {
-      Notes notes;
-      DiskCache cache(disk_options(directory.path(), notes));
-      for (unsigned i = 0;; ++i) {
-        const std::vector<Token> tokens = some_tokens(1000 + i % 40, 130 + 7 * (i % 40));
-        cache.put(tokens, model.state(tokens), {});
-      }
-    }
-    ASSERT_GT(child, 0);
-    std::this_thread::sleep_for(std::chrono::microseconds(500 + random() % 40'000));
-    ::kill(child, SIGKILL);
-    int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFSIGNALED(status));
-    Notes notes;
-    DiskCache cache(disk_options(directory.path(), notes));
-    for (unsigned i = 0; i < 40; ++i) {
-      const std::vector<Token> tokens = some_tokens(1000 + i, 130 + 7 * i);
-      const auto found = cache.restore(with_more(tokens), 0, [&] { return model.empty(); });
-      if (!found) continue;
-      ++seen;
-      ASSERT_EQ(found->cache.contents(), model.state(tokens).contents());
-    }
-    ASSERT_EQ(notes.text(), "") << "round " << round;
-    for (const auto& entry : std::filesystem::directory_iterator(directory.path()))
-      ASSERT_EQ(entry.path().string().find("unfinished"), std::string::npos) << "removed by the next to come";
-    if (round % 10 == 9)
-      for (const char* end : {".tail", ".segment"})
-        for (const auto& file : files_in(directory.path(), end)) std::filesystem::remove(file);
-  }
-  EXPECT_GT(seen, 30u);
+  test::KillCounts counts;
+  EXPECT_EQ(test::kill_while_writing(directory.path(), 30, 1, counts), "");
+  EXPECT_EQ(counts.rounds, 30);
+  EXPECT_GT(counts.restored, 20u);
 }
 
 }  // namespace

@@ -15,7 +15,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kQueue = 4;      // entries: what a killed process may lose
 constexpr double kPauseSeconds = 30;   // after a failure to write
 constexpr double kSharedSeconds = 10;  // to wait for somebody who makes room
 constexpr double kAloneSeconds = 2;    // to wait for those who write; otherwise room is made the next time
@@ -360,26 +359,31 @@ bool DiskCache::put(std::span<const Token> tokens, const SequenceCache& cache, s
   const std::vector<std::uint64_t> keys = segment_keys(tokens, count);
   const StateName tail_name = name_of(StateKind::tail, state_key(StateKind::tail, keys[count], rest), keys[count]);
   std::vector<std::size_t> missing;
-  std::size_t room = 0;
   Entry entry;
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     if (stats_.is_read_only) return false;
-    for (std::size_t i = 0; i < count; ++i)
-      if (!segments_.contains(keys[i + 1]) && !queued_segments_.contains(keys[i + 1])) missing.push_back(i);
-    const auto [first, last] = tails_.equal_range(tail_name.parent);
-    const bool is_known = queued_tails_.contains(tail_name.key) || std::any_of(first, last, [&](const auto& known) {
-                            return known.second.name == tail_name && (known.second.has_logits || logits.empty());
-                          });
-    if (is_known && missing.empty()) {
+    const auto is_kept = [&] {
+      missing.clear();
+      for (std::size_t i = 0; i < count; ++i)
+        if (!segments_.contains(keys[i + 1])) missing.push_back(i);
+      const auto [first, last] = tails_.equal_range(tail_name.parent);
+      return missing.empty() && std::any_of(first, last, [&](const auto& known) {
+               return known.second.name == tail_name && (known.second.has_logits || logits.empty());
+             });
+    };
+    const double began = now();
+    const bool is_free = idle_.wait_for(lock, std::chrono::duration<double>(options_.patience_seconds),
+                                        [&] { return (!queued_ && !is_writing_) || is_kept(); });
+    stats_.wait_seconds += now() - began;
+    if (is_kept()) {
       touch_state(options_.directory / file_name(tail_name));
       return true;
     }
-    if (queue_.size() >= kQueue || now() < paused_until_ || queue_bytes_ >= options_.queue_bytes) {
+    if (!is_free || now() < paused_until_) {
       ++stats_.skipped;
       return false;
     }
-    room = options_.queue_bytes - queue_bytes_;
     for (const std::span<const Token> prompt : waiting)
       if (const Best found = best(prompt); found.tail != nullptr) entry.keep.push_back(found.tail->name);
   }
@@ -401,7 +405,7 @@ bool DiskCache::put(std::span<const Token> tokens, const SequenceCache& cache, s
   try {
     for (const std::size_t i : missing) {
       // What does not fit now is copied the next time: the first segments are of use to that already.
-      if (entry.bytes >= room) {
+      if (entry.bytes >= options_.queue_bytes) {
         is_whole = false;
         break;
       }
@@ -415,11 +419,8 @@ bool DiskCache::put(std::span<const Token> tokens, const SequenceCache& cache, s
   }
   {
     const std::lock_guard lock(mutex_);
-    for (const Piece& piece : entry.pieces)
-      (piece.header.name.kind == StateKind::tail ? queued_tails_ : queued_segments_).insert(piece.header.name.key);
-    queue_bytes_ += entry.bytes;
     stats_.skipped += !is_whole;
-    queue_.push_back(std::move(entry));
+    queued_ = std::move(entry);
   }
   changed_.notify_all();
   return is_whole;
@@ -427,7 +428,7 @@ bool DiskCache::put(std::span<const Token> tokens, const SequenceCache& cache, s
 
 void DiskCache::flush() {
   std::unique_lock lock(mutex_);
-  idle_.wait(lock, [&] { return queue_.empty() && !is_writing_; });
+  idle_.wait(lock, [&] { return !queued_ && !is_writing_; });
 }
 
 void DiskCache::run() {
@@ -439,10 +440,10 @@ void DiskCache::run() {
   std::unique_lock lock(mutex_);
   for (;;) {
     idle_.notify_all();
-    changed_.wait(lock, [&] { return is_stopping_ || !queue_.empty(); });
-    if (queue_.empty()) return;
-    Entry entry = std::move(queue_.front());
-    queue_.pop_front();
+    changed_.wait(lock, [&] { return is_stopping_ || queued_; });
+    if (!queued_) return;
+    Entry entry = std::move(*queued_);
+    queued_.reset();
     is_writing_ = true;
     const bool is_paused = now() < paused_until_;
     lock.unlock();
@@ -457,9 +458,6 @@ void DiskCache::run() {
     }
     lock.lock();
     is_writing_ = false;
-    for (const Piece& piece : entry.pieces)
-      (piece.header.name.kind == StateKind::tail ? queued_tails_ : queued_segments_).erase(piece.header.name.key);
-    queue_bytes_ -= entry.bytes;
     if (!is_paused && failure.empty() == is_failing_) {
       is_failing_ = !is_failing_;
       lock.unlock();

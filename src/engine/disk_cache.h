@@ -10,7 +10,6 @@
 
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <filesystem>
 #include <functional>
 #include <mutex>
@@ -33,7 +32,8 @@ struct DiskCacheOptions {
   std::uint64_t budget_bytes = 0;
   std::uint64_t fingerprint = 0;                     // of all that a state depends on besides its tokens
   int segment_tokens = 2048;                         // a multiple of 128, so that no compressed row is cut
-  std::size_t queue_bytes = std::size_t{512} << 20;  // copied out of the back end and not yet written, at most
+  std::size_t queue_bytes = std::size_t{512} << 20;  // of an entry: copied out of the back end and not yet written
+  double patience_seconds = 1;                       // put() waits so long for the entry before to be written
   std::function<void(const std::string&)> note;      // what a person should know; called from either thread
 };
 
@@ -64,9 +64,11 @@ class DiskCache {
   std::optional<Restored> restore(std::span<const Token> prompt, std::size_t more_than,
                                   const std::function<SequenceCache()>& make_empty);
 
-  /// Copies out of the back end what is not kept yet of a state after `tokens`, and has it written. Does nothing if the
-  /// queue is full or nothing can be written. What begins a `waiting` prompt is not removed to make room. Returns
-  /// whether the state is, or will be, kept.
+  /// Copies out of the back end what is not kept yet of a state after `tokens`, and has it written. One state is
+  /// written at a time and none waits: it is taken when the one before has reached the disk, so that a process that is
+  /// killed loses the newest one at most. Does nothing if that takes longer than the cache's patience, or if nothing
+  /// can be written. What begins a `waiting` prompt is not removed to make room. Returns whether the state is, or will
+  /// be, kept.
   bool put(std::span<const Token> tokens, const SequenceCache& cache, std::span<const float> logits,
            std::span<const std::span<const Token>> waiting = {});
 
@@ -78,6 +80,7 @@ class DiskCache {
     std::uint64_t bytes = 0;               // of all files in the directory, as last seen
     std::uint64_t hits = 0, tokens_restored = 0, bytes_restored = 0;
     double restore_seconds = 0;
+    double wait_seconds = 0;  // of put(), for the entry before
     std::uint64_t bytes_written = 0, skipped = 0, failed = 0, damaged = 0, evicted = 0;
     bool is_read_only = false;
   };
@@ -130,10 +133,8 @@ class DiskCache {
   std::condition_variable changed_, idle_;
   std::unordered_map<std::uint64_t, std::uint64_t> segments_;  // key to parent
   std::unordered_multimap<std::uint64_t, Tail> tails_;         // by parent
-  std::set<std::uint64_t> queued_segments_, queued_tails_;     // keys
   std::optional<StateName> reading_;                           // the tail that restore() reads
-  std::deque<Entry> queue_;
-  std::size_t queue_bytes_ = 0;
+  std::optional<Entry> queued_;
   bool is_writing_ = false, is_stopping_ = false;
   std::set<std::string> dropped_;  // files that were bad and may still be there
   bool is_failing_ = false;        // the last attempt to write failed

@@ -70,6 +70,13 @@ std::size_t PrefixCache::reusable(std::span<const Token> prompt) const {
   return reused;
 }
 
+PrefixCache::State PrefixCache::state(std::span<const Token> tokens) const {
+  for (const Entry& entry : entries_)
+    if (entry.cache && entry.length == tokens.size() && begins(entry.view(), tokens))
+      return {&*entry.cache, entry.logits};
+  return {};
+}
+
 PrefixCache::Found PrefixCache::find(std::span<const Token> prompt) {
   Found found;
   bool was_evicted = false;
@@ -112,7 +119,7 @@ void PrefixCache::put(Tokens tokens, std::size_t length, SequenceCache cache, st
 }
 
 void PrefixCache::shrink(std::size_t bytes, std::span<const std::span<const Token>> waiting) {
-  while ((stats_.bytes = held_bytes()) > bytes) {
+  while (count_held() > bytes) {
     const std::size_t index = victim(waiting);
     if (index == entries_.size()) break;
     entries_[index].cache.reset();
@@ -148,7 +155,7 @@ std::size_t PrefixCache::victim(std::span<const std::span<const Token>> waiting)
   return chosen;
 }
 
-std::size_t PrefixCache::held_bytes() const {
+std::size_t PrefixCache::count_held() {
   std::unordered_map<const void*, std::size_t> pieces;
   std::size_t bytes = 0;
   for (const Entry& entry : entries_) {
@@ -157,6 +164,8 @@ std::size_t PrefixCache::held_bytes() const {
       entry.cache->visit_memory([&](const void* identity, std::size_t size) { pieces.emplace(identity, size); });
   }
   for (const auto& [identity, size] : pieces) bytes += size;
+  stats_.bytes = bytes;
+  stats_.pieces = pieces.size();
   return bytes;
 }
 

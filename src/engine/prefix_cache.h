@@ -47,7 +47,8 @@ class PrefixCache {
 
   struct Stats {
     std::size_t entries = 0;
-    std::size_t bytes = 0;  // counted when something is put or dropped: status is asked for after every step
+    std::size_t bytes = 0;   // counted when something is put or dropped: status is asked for after every step
+    std::size_t pieces = 0;  // of memory that they are in; those that entries share are one
     std::uint64_t lookups = 0, hits = 0, evictions = 0;
     std::uint64_t tokens_reused = 0, tokens_asked = 0;
   };
@@ -61,6 +62,13 @@ class PrefixCache {
 
   /// How many tokens of `prompt` find() would reuse, and nothing else.
   std::size_t reusable(std::span<const Token> prompt) const;
+
+  struct State {
+    const SequenceCache* cache = nullptr;  // none: it is not kept
+    std::span<const float> logits;
+  };
+  /// What is kept of exactly these tokens. Valid until something is put or dropped.
+  State state(std::span<const Token> tokens) const;
 
   /// Keeps the state after the first `length` of `tokens`, and the logits there if they are given. What is kept already
   /// is only freshened. Then drops entries of the least value until the budget holds, but none that begins one of the
@@ -87,7 +95,7 @@ class PrefixCache {
   /// Tokens of `prompt` that the entry can stand for.
   static std::size_t usable(const Entry& entry, std::size_t common, std::size_t prompt);
   Entry* best(std::span<const Token> prompt, std::size_t& reused, std::size_t& common, bool& was_evicted);
-  std::size_t held_bytes() const;
+  std::size_t count_held();
   std::size_t victim(std::span<const std::span<const Token>> waiting) const;
   void forget_oldest_evicted();
 

@@ -2,48 +2,20 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <set>
 #include <utility>
 
+#include "engine/scheduler_active.h"
 #include "engine/state_fingerprint.h"
 #include "numerics/functions.h"
 
 namespace lockstep {
 namespace {
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-/// Follows what was measured; the first measurement is taken as it is.
-void smooth(double& average, double value) { average = average == 0 ? value : 0.75 * average + 0.25 * value; }
-
-constexpr int kLeastChunk =
-    16;  // rows of prefill that a step takes at least: below, reading the weights is all it does
-constexpr int kFetchedRows = 16;  // rows of logits that are computed and fetched together, at least
+constexpr int kFetchedRows = 16;       // rows of logits that are computed and fetched together, at least
+constexpr std::size_t kGain = 16;      // tokens that a state must save to be waited for, or read from the disk
+constexpr std::size_t kMostOwed = 32;  // states that are still to be written
 
 }  // namespace
-
-/// A running job. Its sequence holds `tokens[0, done)`; tokens from the prompt's end on are the answer's.
-struct Scheduler::Active {
-  Waiting from;
-  SequenceCache cache;
-  std::shared_ptr<std::vector<Token>> tokens;
-  std::size_t done = 0;
-  std::size_t prompt = 0;
-  std::int64_t context = 0;
-  std::set<std::size_t> forks;  // where other prompts leave this one: a state is kept there
-  Sampler sampler;
-  JobStats stats;
-  double started = 0;        // prefill, then decode
-  double prefill_began = 0;  // of this job's own run
-  bool has_ended = false;
-  std::vector<float> logits;  // of the prompt's last token, if they came from the cache
-  Token stop_token = 0;
-
-  Job& job() { return from.job; }
-  bool is_prefilling() const { return done < prompt; }
-  std::span<const Token> pending() const { return std::span<const Token>(*tokens).subspan(done); }
-};
 
 Sampled score(std::span<const float> logits, Token token, Position position, int count) {
   Sampled out{token, position, {}, {}};
@@ -76,7 +48,8 @@ Scheduler::Scheduler(Engine& engine, const SchedulerOptions& options)
       cache_(options.cache_bytes),
       logits_(engine.ops(), sizeof(float) * static_cast<std::size_t>(engine.config().vocabulary) *
                                 static_cast<std::size_t>(std::max(options.slots, kFetchedRows))),
-      row_(static_cast<std::size_t>(engine.config().vocabulary)) {
+      row_(static_cast<std::size_t>(engine.config().vocabulary)),
+      pace_(options.step_seconds, options.prefill_share, engine.forward().max_rows()) {
   if (options_.slots < 1 || options_.slots > engine.forward().max_rows())
     throw Error(Error::Kind::bad_argument, "slots: " + std::to_string(options_.slots) + ", expected 1 to " +
                                                std::to_string(engine.forward().max_rows()));
@@ -131,9 +104,9 @@ std::optional<Scheduler::Refusal> Scheduler::submit(Job job) {
   check(job);
   {
     const std::lock_guard lock(mutex_);
-    if (is_stopping_) return Refusal::stopping;
+    if (is_stopping_ || !status_.device_failure.empty()) return Refusal::stopping;
     if (queue_.size() >= options_.queue) return Refusal::queue_full;
-    queue_.push_back({std::move(job), next_id_++, now()});
+    queue_.push_back({std::move(job), next_id_++, steady_seconds()});
     status_.queued = queue_.size();
     ++unfinished_;
   }
@@ -152,23 +125,27 @@ void Scheduler::stop(double seconds) {
 }
 
 SchedulerStatus Scheduler::status() const {
+  const DiskCache::Stats disk = disk_ == nullptr ? DiskCache::Stats() : disk_->stats();  // it writes by itself
   const std::lock_guard lock(mutex_);
   SchedulerStatus status = status_;
   const double began = step_began_.load();
-  status.seconds_in_step = began > 0 ? now() - began : 0;
+  status.seconds_in_step = began > 0 ? steady_seconds() - began : 0;
+  status.disk = disk;
   return status;
 }
 
 void Scheduler::run() {
   for (;;) {
+    const auto is_idle = [&] { return active_.empty() && queue_.empty(); };
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return !active_.empty() || !queue_.empty() || is_stopping_; });
-      if (active_.empty() && queue_.empty()) {
-        if (is_aborting_) return;
-        changed_.wait(lock, [&] { return is_aborting_ || !queue_.empty(); });
-        continue;
+      if (is_idle()) {
+        lock.unlock();
+        write_owed(false);
+        lock.lock();
+        changed_.wait(lock, [&] { return !is_idle() || is_aborting_; });
       }
+      if (is_idle()) break;
     }
     while (admit()) {
     }
@@ -176,9 +153,12 @@ void Scheduler::run() {
       if (is_aborting_ || active->job().guide->is_cancelled()) end(*active, JobResult::End::cancelled);
     remove_ended();
     if (!active_.empty()) run_step();
+    if (!device_failure_.empty())
+      for (const auto& active : active_) end(*active, JobResult::End::failed, device_failure_);
     remove_ended();
     publish();
   }
+  write_owed(true);
 }
 
 /// Takes one waiting job into a slot: the first of the greatest priority that fits and need not wait for another's
@@ -187,26 +167,15 @@ bool Scheduler::admit() {
   Waiting chosen;
   {
     const std::lock_guard lock(mutex_);
+    considered_ = next_id_ - 1;
     std::size_t best = queue_.size();
-    std::size_t in_use = 0;
-    for (const auto& active : active_) in_use += bytes_of(active->job());
     for (std::size_t i = 0; i < queue_.size(); ++i) {
       const Job& job = queue_[i].job;
-      const bool is_dropped = is_aborting_ || job.guide->is_cancelled();
+      const bool is_dropped = is_aborting_ || !device_failure_.empty() || job.guide->is_cancelled();
       if (!is_dropped) {
-        if (active_.size() >= static_cast<std::size_t>(options_.slots)) continue;
-        if (options_.session_bytes > 0 && in_use + bytes_of(job) > options_.session_bytes) continue;
+        if (active_.size() >= static_cast<std::size_t>(options_.slots) || !fits(job)) continue;
         if (best < queue_.size() && queue_[best].job.priority >= job.priority) continue;
-        // What another job is about to compute is waited for, not computed twice.
-        const std::size_t reusable = job.use_cache && !job.score_prompt ? reusable_of(job.prompt) : job.prompt.size();
-        const bool is_coming = std::any_of(active_.begin(), active_.end(), [&](const std::unique_ptr<Active>& active) {
-          if (!active->is_prefilling() || options_.cache_bytes == 0) return false;
-          const std::size_t common = common_length(*active->tokens, job.prompt);
-          const bool gains = common > reusable + static_cast<std::size_t>(kLeastChunk) && common > active->done;
-          if (gains && common < active->prompt) active->forks.insert(common);
-          return gains;
-        });
-        if (is_coming) continue;
+        if (is_coming(job, locked_reusable(job), true)) continue;
       }
       best = i;
       if (is_dropped) break;
@@ -220,18 +189,52 @@ bool Scheduler::admit() {
   return true;
 }
 
+/// Whether there is memory for the job's whole context beside those that run.
+bool Scheduler::fits(const Job& job) const {
+  if (options_.session_bytes == 0) return true;
+  std::size_t in_use = bytes_of(job);
+  for (const auto& active : active_) in_use += bytes_of(active->job());
+  return in_use <= options_.session_bytes;
+}
+
+/// Whether a running job is about to compute what the job could reuse: that is waited for, not computed twice. A state
+/// is then to be kept where the two part, if `notes_forks`.
+bool Scheduler::is_coming(const Job& job, std::size_t reusable, bool notes_forks) {
+  if (options_.cache_bytes == 0) return false;
+  return std::any_of(active_.begin(), active_.end(), [&](const std::unique_ptr<Active>& active) {
+    if (!active->is_prefilling()) return false;
+    const std::size_t common = common_length(*active->tokens, job.prompt);
+    const bool gains = common > reusable + kGain && common > active->done;
+    if (gains && notes_forks && common < active->prompt) active->forks.insert(common);
+    return gains;
+  });
+}
+
+/// Tokens of the job's prompt that states that are kept would save. With the mutex held or not.
+std::size_t Scheduler::locked_reusable(const Job& job) const {
+  if (!job.use_cache || job.score_prompt) return job.prompt.size();
+  const std::size_t in_memory = cache_.reusable(job.prompt);
+  return disk_ == nullptr ? in_memory : std::max(in_memory, disk_->match(job.prompt).reused);
+}
+
 void Scheduler::start(Waiting waiting) {
   JobResult refused{JobResult::End::cancelled, 0, {}, {}};
   refused.stats.prompt = static_cast<std::int64_t>(waiting.job.prompt.size());
-  refused.stats.queue_seconds = now() - waiting.submitted;
+  refused.stats.queue_seconds = steady_seconds() - waiting.submitted;
   const std::shared_ptr<Guide> guide = waiting.job.guide;
-  if (is_aborting_ || guide->is_cancelled()) {
+  const auto refuse = [&](JobResult::End how, const std::string& error) {
+    refused.end = how;
+    refused.error = error;
+    {
+      const std::lock_guard lock(mutex_);
+      ++(how == JobResult::End::failed ? status_.jobs_failed : status_.jobs_cancelled);
+    }
     guide->on_end(refused);
     const std::lock_guard lock(mutex_);
-    ++status_.jobs_cancelled;
     count_finished();
-    return;
-  }
+  };
+  if (is_aborting_ || guide->is_cancelled()) return refuse(JobResult::End::cancelled, "");
+  if (!device_failure_.empty()) return refuse(JobResult::End::failed, device_failure_);
   try {
     PrefixCache::Found found;
     found.miss = Miss::disabled;
@@ -248,32 +251,29 @@ void Scheduler::start(Waiting waiting) {
                   {},
                   Sampler(sampling, engine_.config().vocabulary),
                   refused.stats,
-                  now(),
-                  now(),
+                  steady_seconds(),
+                  steady_seconds(),
                   false,
                   std::move(found.logits),
                   0};
     active.prompt = active.tokens->size();
     active.context = context_of(active.job());
     if (found.common > found.reused && found.common < active.prompt) active.forks.insert(found.common);
+    for (const std::size_t mark : active.job().marks)
+      if (mark > found.reused && mark < active.prompt) active.forks.insert(mark);
     active.stats.reused = static_cast<std::int64_t>(found.reused);
     active.stats.shared = static_cast<std::int64_t>(found.common);
     active.stats.miss = found.miss;
     active_.push_back(std::make_unique<Active>(std::move(active)));
   } catch (const std::exception& error) {
-    refused.end = JobResult::End::failed;
-    refused.error = error.what();
-    guide->on_end(refused);
-    const std::lock_guard lock(mutex_);
-    ++status_.jobs_failed;
-    count_finished();
-    return;
+    note_failure(error);
+    return refuse(JobResult::End::failed, error.what());
   }
   Active& active = *active_.back();
   if (active.is_prefilling()) return;
   row_ = active.logits;  // the whole prompt was there, and its logits
-  active.stats.prefill_seconds = now() - active.started;
-  active.started = now();
+  active.stats.prefill_seconds = steady_seconds() - active.started;
+  active.started = steady_seconds();
   next_token(active);
 }
 
@@ -285,7 +285,7 @@ PrefixCache::Found Scheduler::find(std::span<const Token> prompt, std::int64_t& 
   const DiskCache::Match match = disk_->match(prompt);
   found.common = std::max(found.common, match.common);
   // A state costs its reading; a few tokens are sooner run.
-  const bool is_worth_it = match.reused > found.reused + kLeastChunk || (found.reused == 0 && match.reused > 0);
+  const bool is_worth_it = match.reused > found.reused + kGain || (found.reused == 0 && match.reused > 0);
   if (!is_worth_it) return found;
   std::optional<DiskCache::Restored> state =
       disk_->restore(prompt, found.reused, [&] { return engine_.new_sequence(); });
@@ -307,145 +307,6 @@ PrefixCache::Found Scheduler::find(std::span<const Token> prompt, std::int64_t& 
   return found;
 }
 
-std::size_t Scheduler::reusable_of(std::span<const Token> prompt) const {
-  const std::size_t in_memory = cache_.reusable(prompt);
-  return disk_ == nullptr ? in_memory : std::max(in_memory, disk_->match(prompt).reused);
-}
-
-/// Rows of prefill that a step may take beside `decoders` single tokens.
-int Scheduler::prefill_rows(int decoders) const {
-  const int room = engine_.forward().max_rows() - decoders;
-  if (row_seconds_ == 0) return std::min(room, 128);  // nothing measured yet
-  double seconds = options_.step_seconds;
-  if (decoders > 0) seconds = decode_step_seconds_ * options_.prefill_share / (1 - options_.prefill_share);
-  const double rows = seconds / row_seconds_;
-  return std::clamp(rows < static_cast<double>(room) ? static_cast<int>(rows) : room, std::min(room, kLeastChunk),
-                    room);
-}
-
-void Scheduler::plan_step(std::vector<BatchItem>& items, std::vector<Active*>& order) {
-  std::vector<Active*> prefilling;
-  for (const auto& active : active_) {
-    if (active->is_prefilling()) {
-      prefilling.push_back(active.get());
-    } else {
-      order.push_back(active.get());
-      items.push_back({&active->cache, active->pending(), 1});
-    }
-  }
-  if (prefilling.empty()) return;
-  int rows = prefill_rows(static_cast<int>(items.size()));
-  // Whoever needs least goes first, so that a short prompt is not stuck behind a long one; a quarter is kept for the
-  // one that waits longest, so that the long one comes to its end.
-  Active* oldest = *std::min_element(prefilling.begin(), prefilling.end(),
-                                     [](const Active* a, const Active* b) { return a->from.id < b->from.id; });
-  std::stable_sort(prefilling.begin(), prefilling.end(), [](const Active* a, const Active* b) {
-    if (a->from.job.priority != b->from.job.priority) return a->from.job.priority > b->from.job.priority;
-    return a->prompt - a->done < b->prompt - b->done;
-  });
-  const int reserved = prefilling.size() > 1 ? rows / 4 : 0;
-  for (Active* active : prefilling) {
-    const int allowed = active == oldest ? rows : rows - (oldest == nullptr ? 0 : reserved);
-    std::size_t end = std::min(active->prompt, active->done + static_cast<std::size_t>(std::max(allowed, 0)));
-    // Steps end where a state is to be kept.
-    const auto cut = [&](std::size_t place) {
-      if (place > active->done && place < end) end = place;
-    };
-    if (const auto next = active->forks.upper_bound(active->done); next != active->forks.end()) cut(*next);
-    if (options_.snapshot_every > 0 && keeps_states()) {
-      const auto every = static_cast<std::size_t>(options_.snapshot_every);
-      cut((active->done / every + 1) * every);
-    }
-    const int taken = static_cast<int>(end - active->done);
-    if (active == oldest) oldest = nullptr;
-    if (taken == 0) continue;
-    rows -= taken;
-    const bool is_last = end == active->prompt;
-    const int wanted = active->job().score_prompt ? taken : is_last ? 1 : 0;
-    order.push_back(active);
-    items.push_back({&active->cache, active->pending().first(static_cast<std::size_t>(taken)), wanted});
-  }
-}
-
-void Scheduler::run_step() {
-  std::vector<BatchItem> items;
-  std::vector<Active*> order;
-  plan_step(items, order);
-  int rows = 0, decoders = 0;
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    rows += static_cast<int>(items[i].tokens.size());
-    decoders += !order[i]->is_prefilling();
-  }
-  const double began = now();
-  step_began_ = began;
-  const auto is_unwanted = [&] {
-    return is_aborting_ ||
-           std::all_of(order.begin(), order.end(), [](const Active* a) { return a->from.job.guide->is_cancelled(); });
-  };
-  std::int64_t layer = 0;
-  const auto layers = static_cast<std::int64_t>(engine_.config().layers.size());
-  const auto between_layers = [&] {
-    for (std::size_t i = 0; i < order.size(); ++i) {
-      Active& active = *order[i];
-      if (!active.is_prefilling()) continue;
-      const auto in_step = static_cast<std::int64_t>(items[i].tokens.size()) * layer / layers;
-      PrefillProgress progress{static_cast<std::int64_t>(active.done) + in_step, active.stats.prompt, 0, 0};
-      const double seconds = now() - active.prefill_began;
-      if (progress.done > active.stats.reused && seconds > 0) {
-        progress.tokens_per_second = static_cast<double>(progress.done - active.stats.reused) / seconds;
-        progress.seconds_left = static_cast<double>(progress.total - progress.done) / progress.tokens_per_second;
-      }
-      active.job().guide->on_prefill(progress);
-    }
-    ++layer;
-    return is_unwanted();
-  };
-  try {
-    engine_.forward().step(items, between_layers);
-    fetched_from_ = fetched_to_ = 0;
-    int first = 0;
-    for (std::size_t i = 0; i < items.size(); ++i) {
-      after_step(*order[i], static_cast<int>(items[i].tokens.size()), first, items[i].wanted);
-      first += items[i].wanted;
-    }
-  } catch (const Error& error) {
-    const bool is_cancelled = error.kind() == Error::Kind::cancelled;
-    for (Active* active : order)
-      if (!active->has_ended)
-        end(*active, is_cancelled ? JobResult::End::cancelled : JobResult::End::failed,
-            is_cancelled ? "" : error.what());
-  } catch (const std::exception& error) {
-    for (Active* active : order)
-      if (!active->has_ended) end(*active, JobResult::End::failed, error.what());
-  }
-  const double seconds = now() - began;
-  step_began_ = 0;
-  if (decoders == rows) {
-    smooth(decode_step_seconds_, seconds);
-  } else {
-    const double beside = decoders > 0 ? std::min(decode_step_seconds_, seconds) : 0;
-    smooth(row_seconds_, (seconds - beside) / (rows - decoders));
-  }
-  const std::lock_guard lock(mutex_);
-  ++status_.steps;
-  status_.rows += static_cast<std::uint64_t>(rows);
-  status_.step_seconds += seconds;
-}
-
-/// Fetches one row of the step's logits into row_.
-void Scheduler::fetch(int wanted_row) {
-  const int vocabulary = engine_.config().vocabulary;
-  const int capacity = static_cast<int>(logits_.size() / sizeof(float) / static_cast<std::size_t>(vocabulary));
-  if (wanted_row < fetched_from_ || wanted_row >= fetched_to_) {
-    fetched_from_ = wanted_row;
-    fetched_to_ = std::min(wanted_row + capacity, engine_.forward().wanted_rows());
-    engine_.forward().logits(fetched_from_, {logits_.floats(), fetched_to_ - fetched_from_, vocabulary, vocabulary});
-  }
-  engine_.ops().download(row_.data(),
-                         logits_.floats() + static_cast<std::size_t>(wanted_row - fetched_from_) * vocabulary,
-                         row_.size() * sizeof(float));
-}
-
 void Scheduler::after_step(Active& active, int rows, int first_wanted, int wanted) {
   const std::size_t from = active.done;
   const bool was_prefilling = active.is_prefilling();
@@ -465,8 +326,8 @@ void Scheduler::after_step(Active& active, int rows, int first_wanted, int wante
     return;
   }
   snapshot(active, true);
-  active.stats.prefill_seconds = now() - active.started;
-  active.started = now();
+  active.stats.prefill_seconds = steady_seconds() - active.started;
+  active.started = steady_seconds();
   next_token(active);
 }
 
@@ -486,11 +347,13 @@ void Scheduler::next_token(Active& active) {
   if (const std::optional<Token> forced = job.guide->forced()) {
     sampled.token = *forced;
   } else {
+    engine_.ops().enter(StepPhase::sample);
     job.guide->mask(row_);
     std::size_t begin = job.penalise_prompt ? 0 : active.prompt;
     if (job.penalty_last_n > 0 && tokens.size() - begin > job.penalty_last_n)
       begin = tokens.size() - job.penalty_last_n;
     sampled.token = active.sampler.sample(row_, std::span<const Token>(tokens).subspan(begin), position);
+    engine_.ops().enter(StepPhase::none);
   }
   if (scored != nullptr) sampled = score(*scored, sampled.token, position, job.logprobs);
   ++active.stats.generated;
@@ -518,25 +381,50 @@ void Scheduler::snapshot(Active& active, bool with_logits) {
 
 void Scheduler::keep(const Active& active, SequenceCache cache, std::vector<float> logits) {
   const std::vector<std::span<const Token>> waiting = locked_waiting_prompts();
-  if (disk_ != nullptr) disk_->put(std::span<const Token>(*active.tokens).first(active.done), cache, logits, waiting);
+  if (disk_ != nullptr &&
+      !disk_->put(std::span<const Token>(*active.tokens).first(active.done), cache, logits, waiting) &&
+      owed_.size() < kMostOwed)
+    owed_.push_back({active.tokens, active.done});
   cache_.put(active.tokens, active.done, std::move(cache), std::move(logits), waiting);
+}
+
+/// States that the disk had no time for, if memory still has them: what was kept last first. `waits` for the disk as
+/// long as it takes, at the end; otherwise for nothing but the one before.
+void Scheduler::write_owed(bool waits) {
+  if (!device_failure_.empty()) owed_.clear();
+  try {
+    for (; !owed_.empty(); owed_.pop_back()) {
+      const Owed& owed = owed_.back();
+      const std::span<const Token> tokens = std::span<const Token>(*owed.tokens).first(owed.length);
+      const PrefixCache::State state = cache_.state(tokens);
+      if (state.cache == nullptr) continue;
+      if (waits) disk_->flush();
+      if (!disk_->put(tokens, *state.cache, state.logits, locked_waiting_prompts()) && !waits) return;
+    }
+  } catch (const std::exception& error) {
+    note_failure(error);
+    tell(error.what());
+  }
+}
+
+/// A failure of the device is the end: what its memory held is lost.
+void Scheduler::note_failure(const std::exception& failure) {
+  const auto* error = dynamic_cast<const Error*>(&failure);
+  if (error == nullptr || error->kind() != Error::Kind::device || !device_failure_.empty()) return;
+  device_failure_ = error->what();
+  const std::lock_guard lock(mutex_);
+  status_.device_failure = device_failure_;
+}
+
+void Scheduler::tell(const std::string& message) const {
+  if (options_.note) options_.note(message);
 }
 
 void Scheduler::end(Active& active, JobResult::End how, const std::string& error) {
   if (active.has_ended) return;
   active.has_ended = true;
-  const double elapsed = now() - active.started;
+  const double elapsed = steady_seconds() - active.started;
   (active.is_prefilling() ? active.stats.prefill_seconds : active.stats.decode_seconds) = elapsed;
-  // What was computed is kept: the client may come back with the same prompt, or go on from the answer. A failed step
-  // has changed nothing, so the state before it is as good as any.
-  std::string message = error;
-  if (active.done > 0 && keeps_states()) {
-    try {
-      keep(active, std::move(active.cache), {});
-    } catch (const std::exception& failure) {
-      message = message.empty() ? message : message + "; " + failure.what();  // the answer itself is whole
-    }
-  }
   {
     const std::lock_guard lock(mutex_);
     status_.jobs_done += how != JobResult::End::failed && how != JobResult::End::cancelled;
@@ -549,7 +437,19 @@ void Scheduler::end(Active& active, JobResult::End how, const std::string& error
     status_.prefill_seconds += stats.prefill_seconds;
     status_.decode_seconds += stats.decode_seconds;
   }
-  active.job().guide->on_end({how, active.stop_token, message, active.stats});
+  const std::shared_ptr<Guide> guide = active.job().guide;
+  if (device_failure_.empty()) guide->on_state(active.cache);
+  guide->on_end({how, active.stop_token, error, active.stats});
+  // What was computed is kept: the client may come back with the same prompt, or go on from the answer. A failed step
+  // has changed nothing, so the state before it is as good as any. The client need not wait for it.
+  if (active.done > 0 && keeps_states() && device_failure_.empty()) {
+    try {
+      keep(active, std::move(active.cache), {});
+    } catch (const std::exception& failure) {
+      note_failure(failure);
+      tell(std::string("the state of an answer is not kept: ") + failure.what());
+    }
+  }
   const std::lock_guard lock(mutex_);
   count_finished();
 }
@@ -572,10 +472,8 @@ std::vector<std::span<const Token>> Scheduler::locked_waiting_prompts() const {
 
 void Scheduler::publish() {
   const PrefixCache::Stats cache = cache_.stats();
-  const DiskCache::Stats disk = disk_ == nullptr ? DiskCache::Stats() : disk_->stats();
   const std::lock_guard lock(mutex_);
   status_.cache = cache;
-  status_.disk = disk;
   for (std::size_t i = 0; i < status_.slots.size(); ++i) {
     SchedulerStatus::Slot& slot = status_.slots[i];
     slot = {};

@@ -6,6 +6,7 @@
 // that a running job never dies for lack of it. It knows no HTTP and no text.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -25,6 +26,8 @@
 #include "engine/generate.h"
 #include "engine/prefix_cache.h"
 #include "engine/sampler.h"
+#include "engine/step_pace.h"
+#include "ops/phase.h"
 
 namespace lockstep {
 
@@ -41,6 +44,9 @@ struct Sampled {
   std::vector<ScoredToken> alternatives;  // the likeliest, if the job asked, likeliest first
 };
 
+/// Seconds by StepPhase; zeros unless the engine takes the time (EngineOptions::timing).
+using PhaseSeconds = std::array<double, kPhases>;
+
 struct JobStats {
   std::int64_t prompt = 0;
   std::int64_t reused = 0;     // of them, those that were in the cache
@@ -49,6 +55,7 @@ struct JobStats {
   Miss miss = Miss::none;
   double queue_seconds = 0, prefill_seconds = 0, decode_seconds = 0;
   std::int64_t restored = 0;  // of the reused tokens, those that came from the disk
+  PhaseSeconds phases{};      // of the steps it was in, by its share of their rows; without its last sampling
 };
 
 struct JobResult {
@@ -75,6 +82,8 @@ class Guide {
   virtual void mask(std::span<float> /*logits*/) {}
   /// A token of the answer, stop tokens left out. False ends the answer here.
   virtual bool on_token(const Sampled& sampled) = 0;
+  /// The sequence as the answer leaves it, just before the end of a job that ran: for checks of what was computed.
+  virtual void on_state(const SequenceCache& /*state*/) {}
   /// The last call, always made exactly once for a job that was accepted.
   virtual void on_end(const JobResult& result) = 0;
 };
@@ -90,7 +99,8 @@ struct Job {
   int logprobs = -1;               // -1: none; otherwise how many alternatives a token
   bool score_prompt = false;       // tell log probabilities of the prompt's tokens; it is then run from its start
   bool use_cache = true;
-  int priority = 0;  // greater first
+  int priority = 0;                // greater first
+  std::vector<std::size_t> marks;  // lengths of the prompt that others are likely to begin with: states are kept there
   std::shared_ptr<Guide> guide;
 };
 
@@ -102,10 +112,10 @@ struct SchedulerOptions {
   std::size_t session_bytes = 0;                 // for the contexts of running jobs together; 0 = no bound
   std::int64_t snapshot_every = 4096;            // tokens of a prompt between states kept for later
   double prefill_share = 0.5;                    // of a step's time, while others decode
-  double step_seconds = 1;                       // a prefill step while nobody decodes: what a new job may have to wait
+  double step_seconds = 1;                       // a prefill step while nobody decodes, about
   std::filesystem::path cache_dir;               // where states outlive the process; empty: nowhere
   std::uint64_t cache_disk_bytes = 0;            // of the files there, at most
-  std::function<void(const std::string&)> note;  // told what goes wrong with those, from any thread
+  std::function<void(const std::string&)> note;  // told what goes wrong with states, from any thread
 };
 
 /// What the scheduler is doing, for status pages and metrics.
@@ -123,11 +133,14 @@ struct SchedulerStatus {
   PrefixCache::Stats cache;
   DiskCache::Stats disk;
   std::uint64_t steps = 0, rows = 0;
+  std::uint64_t given_up = 0;  // steps of prefill that made way for a shorter prompt, and were run again
   std::uint64_t jobs_done = 0, jobs_failed = 0, jobs_cancelled = 0;
   std::uint64_t prompt_tokens = 0, reused_tokens = 0, generated_tokens = 0;
   double prefill_seconds = 0, decode_seconds = 0, step_seconds = 0;
+  PhaseSeconds phases{};       // of step_seconds
   double seconds_in_step = 0;  // since the running step began; 0 if none runs
   bool is_stopping = false;
+  std::string device_failure;  // what happened to the device; then every job fails and none is taken
 };
 
 class Scheduler {
@@ -157,6 +170,11 @@ class Scheduler {
     Job job;
     std::uint64_t id = 0;
     double submitted = 0;
+    std::optional<std::size_t> to_run = {};  // tokens of its prompt, if it was asked; SIZE_MAX: it waits for another
+  };
+  struct Owed {
+    PrefixCache::Tokens tokens;
+    std::size_t length = 0;
   };
 
   void check(const Job& job) const;
@@ -166,16 +184,22 @@ class Scheduler {
   bool admit();
   void start(Waiting waiting);
   void plan_step(std::vector<BatchItem>& items, std::vector<Active*>& order);
-  int prefill_rows(int decoders) const;
+  bool gives_way(const std::vector<Active*>& order, int rows, double left, double spent);
   void run_step();
   void fetch(int wanted_row);
+  void take_times(std::span<Active* const> order, std::span<const BatchItem> items, int rows);
   void after_step(Active& active, int rows, int first_wanted, int wanted);
   void next_token(Active& active);
   PrefixCache::Found find(std::span<const Token> prompt, std::int64_t& restored);
-  std::size_t reusable_of(std::span<const Token> prompt) const;
+  bool fits(const Job& job) const;
+  bool is_coming(const Job& job, std::size_t reusable, bool notes_forks);
+  std::size_t locked_reusable(const Job& job) const;
   bool keeps_states() const { return options_.cache_bytes > 0 || disk_ != nullptr; }
   void keep(const Active& active, SequenceCache cache, std::vector<float> logits);
   void snapshot(Active& active, bool with_logits);
+  void write_owed(bool waits);
+  void note_failure(const std::exception& failure);
+  void tell(const std::string& message) const;
   void end(Active& active, JobResult::End how, const std::string& error = {});
   void count_finished();
   void remove_ended();
@@ -202,10 +226,14 @@ class Scheduler {
   std::vector<std::unique_ptr<Active>> active_;
   Buffer logits_;  // some rows of the last step, in the back end's memory: wanted rows [fetched_from_, fetched_to_)
   int fetched_from_ = 0, fetched_to_ = 0;
-  std::vector<float> row_;          // the row that the next token is chosen from
-  std::vector<float> unmasked_;     // the same as the model gave it, for log probabilities
-  double decode_step_seconds_ = 0;  // a step of single tokens, smoothed
-  double row_seconds_ = 0;          // a row of prefill, smoothed
+  std::vector<float> row_;       // the row that the next token is chosen from
+  std::vector<float> unmasked_;  // the same as the model gave it, for log probabilities
+  PhaseSeconds counted_{};       // of the engine's times, what has been taken over
+  StepPace pace_;
+  double prefill_seconds_ = 0, given_up_seconds_ = 0;  // of steps of prefill alone
+  std::uint64_t considered_ = 0;                       // the newest job when jobs were admitted last; with the mutex
+  std::vector<Owed> owed_;                             // states that the disk had no time for
+  std::string device_failure_;
   std::thread thread_;
 };
 
