@@ -42,6 +42,22 @@ class TextFile {
   std::string path_;
 };
 
+/// An empty folder of the test's own, gone with this object.
+class Folder {
+ public:
+  explicit Folder(const std::string& name)
+      : path_(std::filesystem::path(testing::TempDir()) / ("lockstep_serve_" + name + std::to_string(::getpid()))) {
+    std::filesystem::remove_all(path_);
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
 /// The members of the first log line of that event, of a program run with --log-json.
 Json event_of(Program& program, const std::string& event) {
   const std::string mark = "\"event\":\"" + event;
@@ -71,6 +87,9 @@ TEST(Serve, WhatCannotWorkIsRefusedAtTheStart) {
       {"a large cache", {kModel, "--cache-ram", "900TB"}, "expected a smaller --context"},
       {"no room for an answer", {kModel, "--session-ram", "1kB"}, "--session-ram"},
       {"a size that is none", {kModel, "--cache-ram", "lots"}, "--cache-ram: lots"},
+      {"a disk without a folder", {kModel, "--cache-disk", "1GB"}, "expected --cache-dir"},
+      {"a disk of nothing", {kModel, "--cache-dir", "/nowhere", "--cache-disk", "0"}, "--cache-disk: 0"},
+      {"a folder that cannot be", {kModel, "--cache-dir", "/dev/null/states"}, "/dev/null/states"},
       {"a chunk below the slots", {kModel, "--chunk", "2", "--slots", "3"}, "--chunk: 2"},
       {"a temperature", {kModel, "--temperature", "-1"}, "temperature"},
       {"no tokens", {kModel, "--max-tokens", "0"}, "--max-tokens: 0"},
@@ -147,6 +166,79 @@ std::string endless_request(int port) {
   return request_text("POST", "/v1/completions", body.dump());
 }
 
+std::size_t count_of(const std::string& text, std::string_view part) {
+  std::size_t count = 0;
+  for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size()) ++count;
+  return count;
+}
+
+TEST(Serve, AConversationGoesOnFromTheDiskAfterARestart) {
+  const Folder folder("states");
+  const std::vector<std::string> arguments = {
+      "serve",        kModel, "--port", "0", "--threads", "1", "--log-json", "--cache-dir", folder.path().string(),
+      "--cache-disk", "200MB"};
+  Json body = Json::parse(R"({"temperature": 0, "max_tokens": 400, "reasoning_effort": "high",
+      "messages": [{"role": "user", "content": "What is the weather in Rome?"}],
+      "tools": [{"type": "function", "function": {"name": "get_weather", "description": "Get the current weather in a city",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string", "description": "Name of the city"}},
+                       "required": ["city"]}}}]})");
+  const auto ask = [](int port, const Json& request) {
+    const Reply reply = Client(port).ask(request_text("POST", "/v1/chat/completions", request.dump()));
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    return reply.status == 200 ? Json::parse(reply.body) : Json();
+  };
+  Json first;
+  {
+    Program program(arguments);
+    const int port = port_of(event_of(program, "ready")["url"]);
+    const Json props = Json::parse(Client(port).ask(request_text("GET", "/props")).body);
+    EXPECT_EQ(props["lockstep"]["cache_dir"], folder.path().string());
+    EXPECT_EQ(props["lockstep"]["cache_disk_bytes"], 200'000'000);
+    first = ask(port, body);
+    program.interrupt();
+    ASSERT_EQ(program.finish(), 0) << program.errors;
+    EXPECT_NE(program.errors.find("on their way to the disk"), std::string::npos) << program.errors;
+    EXPECT_NE(program.errors.find("states on disk: 0, in 0 B of at most 200.00 MB"), std::string::npos);
+  }
+  ASSERT_TRUE(first.is_object());
+  ASSERT_EQ(first["choices"][0]["finish_reason"], "tool_calls") << first;
+  EXPECT_EQ(first["lockstep"]["restored_tokens"], 0);
+  // As most clients have it: the calls go back, the reasoning does not.
+  const Json& calls = first["choices"][0]["message"]["tool_calls"];
+  body["messages"].push_back({{"role", "assistant"}, {"content", nullptr}, {"tool_calls", calls}});
+  body["messages"].push_back(
+      {{"role", "tool"}, {"tool_call_id", calls[0]["id"]}, {"content", R"({"weather": "sunny"})"}});
+  const std::int64_t said =
+      first["usage"]["prompt_tokens"].get<std::int64_t>() + first["usage"]["completion_tokens"].get<std::int64_t>();
+  std::int64_t without_replay = 0;
+  for (const bool is_damaged : {false, true}) {
+    if (is_damaged) std::ofstream(folder.path() / "replay-1", std::ios::app) << "x";
+    Program program(arguments);
+    const int port = port_of(event_of(program, "ready")["url"]);
+    const Json answer = ask(port, body);
+    const std::string metrics = Client(port).ask(request_text("GET", "/metrics")).body;
+    Json cold_body = body;
+    cold_body["cache_prompt"] = false;
+    const Json cold = ask(port, cold_body);
+    program.interrupt();
+    ASSERT_EQ(program.finish(), 0) << program.errors;
+    ASSERT_TRUE(answer.is_object() && cold.is_object());
+    EXPECT_EQ(answer["choices"], cold["choices"]);
+    const std::int64_t cached = answer["lockstep"]["cached_tokens"];
+    EXPECT_EQ(answer["lockstep"]["restored_tokens"], cached);
+    EXPECT_NE(metrics.find("\nlockstep_disk_restored_tokens_total " + std::to_string(cached) + "\n"), std::string::npos)
+        << metrics;
+    EXPECT_NE(program.errors.find("\"restored_tokens\":" + std::to_string(cached)), std::string::npos);
+    EXPECT_EQ(count_of(program.errors, "replay-1: damaged"), is_damaged ? 1u : 0u) << program.errors;
+    if (is_damaged) {
+      without_replay = cached;
+    } else {
+      EXPECT_GE(cached, said - 1) << "all that was said, but perhaps the token that ended it";
+    }
+  }
+  EXPECT_LT(without_replay, said - 1) << "the sampled turn is what makes the prompt begin alike";
+}
+
 TEST(Serve, ASecondSignalEndsItAtOnce) {
   Program program({"serve", kModel, "--port", "0", "--threads", "1", "--log-json", "--stop-seconds", "1000"});
   const int port = port_of(event_of(program, "ready")["url"]);
@@ -212,6 +304,10 @@ TEST(Serve, MemoryIsDividedByTheLimit) {
   EXPECT_EQ(plan(10'000, std::nullopt, 0).cache, 0u);
   EXPECT_THROW(plan(10'000, 49), Error);  // less than an answer takes
   EXPECT_THROW(plan(10'000, 100, 9'000), Error);
+  const auto disk = plan_serve(model, 4, std::nullopt, std::nullopt, {1'650, "this machine has"}, "m.gguf", 500);
+  EXPECT_EQ(disk.sessions, 50u);  // what is written to the disk is counted
+  EXPECT_EQ(disk.total(), 1'650u);
+  EXPECT_THROW(plan_serve(model, 4, std::nullopt, std::nullopt, {1'649, "this machine has"}, "m.gguf", 500), Error);
 }
 
 TEST(Serve, SizesAreReadByTheirUnit) {

@@ -1,4 +1,5 @@
 lockstep_test(server_http_test SOURCES server_http_test.cc USES server)
+lockstep_test(server_replay_test SOURCES server_replay_test.cc USES server)
 lockstep_test(server_operations_test SOURCES server_operations_test.cc USES server)
 target_compile_definitions(server_operations_test PRIVATE LOCKSTEP_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
 lockstep_test(server_requests_test WHOLE SOURCES server_requests_test.cc USES server)
@@ -10,17 +11,40 @@ if(TARGET lockstep)
   target_compile_definitions(serve_test PRIVATE LOCKSTEP_PROGRAM="$<TARGET_FILE:lockstep>"
                                                 LOCKSTEP_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   add_dependencies(serve_test lockstep)
+  # The short form; `server_load LOCKSTEP` is the one of two minutes.
+  add_executable(server_load load/server_load.cc)
+  target_include_directories(server_load PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+  target_link_libraries(server_load PRIVATE lockstep_flags nlohmann_json::nlohmann_json Threads::Threads)
+  target_compile_definitions(server_load PRIVATE LOCKSTEP_PROGRAM="$<TARGET_FILE:lockstep>")
+  add_dependencies(server_load lockstep)
+  add_test(NAME server_load_test COMMAND server_load $<TARGET_FILE:lockstep> 10)
+  set_tests_properties(server_load_test PROPERTIES LABELS slow TIMEOUT 300)
 endif()
 
-# What reads requests is compiled again, so that the fuzzer sees every branch of it.
-if(LOCKSTEP_FUZZ)
-  add_executable(api_request_fuzz fuzz/api_request_fuzz.cc)
-  foreach(source anthropic_messages ask chat_messages client_tools fields generation_fields http_error message_parts
-                 normalise random_id response_items)
-    target_sources(api_request_fuzz PRIVATE ${CMAKE_SOURCE_DIR}/src/server/${source}.cc)
+# What a fuzzer is about is compiled again, so that it sees every branch of it.
+function(lockstep_fuzz name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LIBRARIES" ${ARGN})
+  add_executable(${name} fuzz/${name}.cc)
+  foreach(source ${ARG_SOURCES})
+    target_sources(${name} PRIVATE ${CMAKE_SOURCE_DIR}/src/${source}.cc)
   endforeach()
-  target_link_libraries(api_request_fuzz PRIVATE lockstep_flags lockstep_engine OpenSSL::Crypto)
-  target_compile_options(api_request_fuzz PRIVATE -g -O1 -fsanitize=fuzzer,address,undefined
-                                                  -fno-sanitize-recover=undefined)
-  target_link_options(api_request_fuzz PRIVATE -fsanitize=fuzzer,address,undefined)
+  target_include_directories(${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE lockstep_flags ${ARG_LIBRARIES})
+  target_compile_options(${name} PRIVATE -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined)
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer,address,undefined)
+endfunction()
+if(LOCKSTEP_FUZZ)
+  lockstep_fuzz(api_request_fuzz
+    SOURCES server/anthropic_messages server/ask server/chat_messages server/client_tools server/fields
+            server/generation_fields server/http_error server/message_parts server/normalise server/random_id
+            server/response_items engine/sampler engine/synth_vocabulary
+    LIBRARIES lockstep_text OpenSSL::Crypto fmt::fmt)
+  lockstep_fuzz(grammar_fuzz
+    SOURCES engine/grammar engine/grammar_builder engine/grammar_number engine/grammar_pattern engine/grammar_schema
+            engine/grammar_tools engine/synth_vocabulary
+    LIBRARIES lockstep_text fmt::fmt)
+  lockstep_fuzz(http_fuzz
+    SOURCES server/api_keys server/connection server/connection_answer server/exchange server/http server/http_error
+            server/http_server server/random_id server/socket
+    LIBRARIES lockstep_base nlohmann_json::nlohmann_json fmt::fmt Boost::headers OpenSSL::SSL Threads::Threads)
 endif()

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "ops/phase.h"
 #include "server/log.h"
 #include "server/operations.h"
 #include "server/page.h"
@@ -92,6 +93,15 @@ TEST_F(ServerOperations, HealthIsRedWhileTheWorkerIsStuckFailsOrStops) {
   EXPECT_EQ(get("/health").status, 503);
 }
 
+TEST_F(ServerOperations, HealthIsRedOnceTheDeviceHasFailed) {
+  status_.device_failure = "GPU 0: an illegal memory access";
+  status_.jobs_done = 9;
+  serve();
+  const Reply reply = get("/health");
+  EXPECT_EQ(reply.status, 503);
+  EXPECT_NE(reply.body.find("GPU 0: an illegal memory access"), std::string::npos) << reply.body;
+}
+
 TEST_F(ServerOperations, WhileTheModelIsLoadedOnlyHealthAndThePageAnswer) {
   HttpOptions options;
   options.port = 0;
@@ -156,6 +166,7 @@ TEST_F(ServerOperations, MetricsAreOnesThatPrometheusReads) {
   status_.decode_seconds = 3;
   status_.queued = 5;
   status_.slots[0].is_busy = true;
+  status_.phases[static_cast<std::size_t>(StepPhase::experts)] = 1.5;
   serve();
   const Reply reply = get("/metrics");
   EXPECT_EQ(reply.status, 200);
@@ -184,8 +195,23 @@ TEST_F(ServerOperations, MetricsAreOnesThatPrometheusReads) {
   EXPECT_EQ(values["llamacpp:requests_deferred"], "5");
   EXPECT_EQ(values["lockstep_reused_tokens_total"], "40");
   EXPECT_EQ(values["lockstep_http_active"], "1");
+  EXPECT_EQ(values["lockstep_phase_seconds_total{phase=\"experts\"}"], "1.5");
   EXPECT_GT(std::stod(values["lockstep_resident_bytes"]), 1e6);
   EXPECT_TRUE(values.contains("lockstep_answers_total{end=\"failed\"}"));
+  EXPECT_FALSE(values.contains("lockstep_disk_bytes")) << "there is no cache directory";
+}
+
+TEST_F(ServerOperations, MetricsOfTheDiskAreThoseOfTheCacheDirectory) {
+  settings_.scheduler.cache_dir = "/srv/states";
+  settings_.scheduler.cache_disk_bytes = 1000;
+  status_.disk.bytes = 300;
+  status_.disk.tokens_restored = 77;
+  serve();
+  const std::string text = get("/metrics").body;
+  EXPECT_NE(text.find("\nlockstep_disk_bytes 300\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\nlockstep_disk_limit_bytes 1000\n"), std::string::npos);
+  EXPECT_NE(text.find("\nlockstep_disk_restored_tokens_total 77\n"), std::string::npos);
+  EXPECT_EQ(Json::parse(get("/props").body)["lockstep"]["cache_dir"], "/srv/states");
 }
 
 TEST_F(ServerOperations, WhatIsTurnedOffSaysSo) {
@@ -290,6 +316,20 @@ TEST_F(ServerOperations, ThePageIsOpenAndLetsNothingElseIn) {
   EXPECT_EQ(get("/page.js").header("content-type"), "text/javascript; charset=utf-8");
   EXPECT_EQ(Client(server_->port()).ask(request_text("HEAD", "/"), true).status, 200);
   EXPECT_EQ(get("/props").status, 401);
+}
+
+TEST(ServerLog, APolledHealthIsNoWarningThoughItIsRed) {
+  std::vector<std::string> lines;
+  RequestRecord record;
+  record.method = "GET";
+  record.path = "/health";
+  record.status = 503;
+  Log(LogLevel::info, true, [&](std::string_view line) { lines.emplace_back(line); }).request(record);
+  EXPECT_TRUE(lines.empty());
+  record.path = "/v1/models";
+  Log(LogLevel::info, true, [&](std::string_view line) { lines.emplace_back(line); }).request(record);
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(Json::parse(lines[0])["level"], "warning");
 }
 
 TEST(ServerLog, ALineARequestInBothForms) {

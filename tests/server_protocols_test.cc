@@ -422,6 +422,58 @@ TEST(ServerCompletions, ASuffixMakesAHole) {
             "<｜begin▁of▁sentence｜><｜fim▁begin｜>def f(<｜fim▁hole｜>return 1<｜fim▁end｜>");
 }
 
+TEST(ServerLlama, ACompletionHasTheShapesOfThatServer) {
+  ApiFixture api;
+  api.source.scripts = {"caf\xc3\xa9 STOP there"};
+  Json body = {{"prompt", "P"}, {"stop", {"STOP"}}, {"n_predict", 50}, {"return_tokens", true}};
+  const Json whole = api.ask("/completion", body)->json();
+  EXPECT_EQ(whole["content"], "caf\xc3\xa9 ");
+  EXPECT_EQ(whole["stop"], true);
+  EXPECT_EQ(whole["stop_type"], "word");
+  EXPECT_EQ(whole["stopping_word"], "STOP");
+  EXPECT_EQ(whole["tokens_evaluated"], 2);
+  EXPECT_EQ(whole["truncated"], false);
+  EXPECT_TRUE(whole["timings"].contains("predicted_per_second"));
+  body["stream"] = true;
+  const auto events = events_of(api.ask("/completion", body)->stream);
+  std::string text;
+  Json tokens = Json::array();
+  for (const Event& event : events) {
+    ASSERT_TRUE(event.data.is_object()) << "no [DONE] here";
+    text += event.data["content"].get<std::string>();
+    for (const Json& token : event.data["tokens"]) tokens.push_back(token);
+    EXPECT_EQ(event.data["stop"], &event == &events.back());
+  }
+  EXPECT_EQ(text, whole["content"]);
+  EXPECT_EQ(tokens, whole["tokens"]);
+  EXPECT_FALSE(tokens.empty());
+  EXPECT_EQ(events.back().data["stop_type"], "word");
+
+  EXPECT_EQ(api.ask("/completion", {{"prompt", "P"}, {"n_predict", 2}})->json()["stop_type"], "limit");
+  EXPECT_EQ(api.ask("/completion", {{"prompt", "P"}})->json()["stop_type"], "eos");
+}
+
+TEST(ServerLlama, PromptsMayMixTextAndTokens) {
+  ApiFixture api;
+  const Token a = api.tokenizer.encode("a").at(0);
+  api.send("/completion", json_text({{"prompt", {"Hi ", a, "b"}}}));
+  ASSERT_EQ(api.source.jobs.size(), 1u);
+  EXPECT_EQ(api.prompt_of_last_job(), "<｜begin▁of▁sentence｜>Hi ab");
+  for (const char* body : {R"({})", R"({"prompt": []})", R"({"prompt": [["a"]]})", R"({"prompt": "a", "n_probs": 3})",
+                           R"({"prompt": "a", "json_schema": {}})", R"({"prompt": [99999999]})"})
+    EXPECT_EQ(api.send("/completion", body)->status, 400) << body;
+}
+
+TEST(ServerLlama, AHoleHasFilesAroundIt) {
+  ApiFixture api;
+  api.send("/infill", R"({"input_prefix": "def f(", "input_suffix": "return 1", "prompt": "x",
+                          "input_extra": [{"filename": "a.py", "text": "A = 1"}]})");
+  ASSERT_EQ(api.source.jobs.size(), 1u);
+  EXPECT_EQ(api.prompt_of_last_job(),
+            "<｜begin▁of▁sentence｜><｜fim▁begin｜>a.py\nA = 1\n\ndef f(<｜fim▁hole｜>return 1<｜fim▁end｜>x");
+  EXPECT_EQ(api.send("/infill", R"({"input_prefix": "a"})")->status, 400);
+}
+
 TEST(ServerTrace, HoldsThePromptTheTokensAndTheEventsAndNoHeaders) {
   const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "lockstep-trace";
   std::filesystem::remove_all(folder);

@@ -339,6 +339,114 @@ TEST(ServerRequests, WhatIsWrongIsRefusedByName) {
   }
 }
 
+std::string repeated(std::string_view text, int count) {
+  std::string out;
+  out.reserve(text.size() * static_cast<std::size_t>(count));
+  for (int i = 0; i < count; ++i) out += text;
+  return out;
+}
+
+/// A chat body whose one message has this content, and more fields after it.
+std::string chat_with(const std::string& content, const std::string& more = "") {
+  return R"({"messages": [{"role": "user", "content": )" + content + "}]" + more + "}";
+}
+
+TEST(ServerRequests, HostileBodiesAreRefusedInWordsAndReachNoModel) {
+  const std::string deep = repeated("[", 1'000'000), name(100'000, 'n');
+  const std::string schema = repeated(R"({"type":"array","items":)", 200) + "{}" + repeated("}", 200);
+  const struct {
+    const char* name;
+    std::string body;
+    bool is_of_chat = false;  // other protocols do not know the field
+  } kCases[] = {
+      {"nothing", ""},
+      {"a million open brackets", deep},
+      {"a million open objects", repeated(R"({"a":)", 1'000'000)},
+      {"a deep value in an unknown field", chat_with("\"x\"", ", \"x\": " + deep)},
+      {"deep content", chat_with(deep + repeated("]", 1'000'000))},
+      {"bytes that are not UTF-8", chat_with("\"\xff\xfe\"")},
+      {"an overlong form", chat_with("\"\xc0\xaf\"")},
+      {"an encoded surrogate", chat_with("\"\xed\xa0\x80\"")},
+      {"UTF-16", std::string("{\0\"\0", 4)},
+      {"a NUL", chat_with(std::string("\"a\0b\"", 5))},
+      {"a broken escape", chat_with(R"("\ud8")")},
+      {"an unclosed string of 8 MiB", "{\"messages\": \"" + std::string(std::size_t{8} << 20, 'a')},
+      {"a strict schema deeper than any",
+       chat_with("\"x\"", R"(, "response_format": {"type": "json_schema",
+           "json_schema": {"strict": true, "schema": )" +
+                              schema + "}}"),
+       true},
+      {"a strict schema that refers to itself alone", chat_with("\"x\"", R"(, "response_format": {"type": "json_schema",
+           "json_schema": {"strict": true, "schema": {"$ref": "#"}}})"),
+       true},
+      {"a pattern of a hundred million states", chat_with("\"x\"", R"~(, "response_format": {"type": "json_schema",
+           "json_schema": {"strict": true, "schema": {"type": "string", "pattern": "((((a{100}){100}){100}){100})"}}})~"),
+       true},
+      {"a hundred thousand messages that do not fit",
+       R"({"messages": [)" + repeated(R"({"role":"user","content":"x"},)", 100'000) + R"({"role":"user"}]})"},
+      {"a tool's name of 100,000 bytes",
+       chat_with("\"x\"", R"(, "tool_choice": {"type": "function", "function": {"name": ")" + name +
+                              R"("}}, "tools": [{"type": "function", "function": {"name": "f"}}])"),
+       true},
+      {"a limit past 64 bits", chat_with("\"x\"", R"(, "max_tokens": 99999999999999999999999999)")},
+      {"a bias of every kind", chat_with("\"x\"", R"(, "logit_bias": {"-1": 1, "x": {}, "99999999999999": 1e999})")},
+  };
+  ApiFixture api;
+  for (const auto& c : kCases)
+    for (const char* target : {"/chat/completions", "/messages", "/responses", "/completions"}) {
+      if (c.is_of_chat && std::string_view(target) != "/chat/completions") continue;
+      SCOPED_TRACE(std::string(c.name) + " to " + target);
+      const auto exchange = api.send(target, c.body);
+      EXPECT_TRUE(api.source.jobs.empty());
+      EXPECT_EQ(exchange->status, 400) << exchange->body.substr(0, 1000);
+      EXPECT_LT(exchange->body.size(), 4096u) << "what is wrong is not said back whole";
+      EXPECT_TRUE(exchange->json()["error"]["message"].is_string());
+    }
+}
+
+/// The shapes of a chat front end (Open WebUI), written down by hand: not recorded.
+TEST(ServerRequests, AFrontEndsChatAndItsBackgroundRequestsAreAnswered) {
+  const std::string history = R"({"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."},
+      {"role": "user", "content": [{"type": "text", "text": "What color is the sky?"}]})";
+  const struct {
+    const char *name, *target;
+    std::string body;
+    bool is_stream;
+  } kCases[] = {
+      {"a chat", "/chat/completions",
+       R"({"stream": true, "model": "deepseek-v4-flash", "messages": [)" + history +
+           R"(], "stream_options": {"include_usage": true}, "temperature": 0.7, "top_p": null, "stop": null,
+              "logit_bias": null, "seed": 0, "function_calling": "native", "user": {"name": "a", "role": "admin"}})",
+       true},
+      {"tools of the native mode", "/chat/completions",
+       R"({"stream": true, "model": "m", "messages": [)" + history +
+           R"(], "tools": [{"type": "function", "function": {"name": "search", "description": "", "parameters":
+              {"type": "object", "properties": {"q": {"type": "string", "description": ""}}, "required": ["q"]}}}]})",
+       true},
+      {"a title", "/chat/completions",
+       R"({"model": "m", "messages": [{"role": "user", "content": "### Task:\nGenerate a title."}], "stream": false,
+           "max_completion_tokens": 1000})",
+       false},
+      {"tags, with the older limit", "/chat/completions",
+       R"({"model": "m", "messages": [{"role": "user", "content": "### Task:\nGenerate tags."}], "stream": false,
+           "max_tokens": 1000})",
+       false},
+      {"a completion while one types", "/chat/completions",
+       R"({"model": "m", "messages": [{"role": "user", "content": "### Task:\nComplete: The sky is"}],
+           "stream": false, "stop": ["\n"], "temperature": 0.1})",
+       false},
+  };
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(c.name);
+    ApiFixture api;
+    api.source.scripts = {"A thought.</think>Hello."};
+    const auto exchange = api.ask(c.target, parse_json(c.body, "body"));
+    EXPECT_EQ(exchange->status, 200) << exchange->body;
+    EXPECT_TRUE(exchange->is_done());
+    EXPECT_EQ(exchange->is_stream, c.is_stream);
+  }
+}
+
 TEST(ServerRequests, APromptThatDoesNotFitIsRefusedInTheWordsThatAgentsLookFor) {
   ApiFixture api;
   api.settings.context = 100;

@@ -3,6 +3,7 @@
 // HTTP is up before the model is loaded, so that whoever watches sees "loading" and not a dead port. The main thread
 // only waits for a signal; the model is loaded on another one.
 #include <fmt/core.h>
+#include <malloc.h>
 #include <signal.h>
 #include <sys/resource.h>
 
@@ -23,12 +24,16 @@
 #include "server/http_server.h"
 #include "server/log.h"
 #include "server/operations.h"
+#include "server/replay_file.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::int64_t kUsualContext = 131072;
-constexpr double kDrainSeconds = 5;  // for the last bytes, after the last answer has ended
+constexpr double kWatchSeconds = 0.5;                        // between two looks at whether the device still works
+constexpr int kLooksToTrim = 20;                             // after which free memory goes back to the system
+constexpr double kDrainSeconds = 5;                          // for the last bytes, after the last answer has ended
+constexpr std::size_t kReplayBytes = std::size_t{64} << 20;  // of turns that are repeated as they were sampled
 
 /// The file's name without its folder, its ending, and its number among the parts of a split file.
 std::string name_from(const std::string& path) {
@@ -78,6 +83,8 @@ struct Loaded {
   std::unique_ptr<Engine> engine;
   std::unique_ptr<Scheduler> scheduler;
   std::unique_ptr<SchedulerSource> source;
+  std::shared_ptr<ReplayMap> replay;
+  std::unique_ptr<ReplayFile> replay_file;  // none without a cache directory
 };
 
 class Serve {
@@ -100,12 +107,14 @@ class Serve {
       std::rethrow_exception(failure_);
     }
     stop();
-    return 0;
+    return device_failure_.empty() ? 0 : 1;
   }
 
  private:
-  /// Fills in what depends on the file, and refuses what cannot fit, before anything is loaded.
+  /// Fills in what depends on the file and the device, and refuses what cannot fit, before anything is loaded.
   void plan() {
+    ops_ = make_ops(options_.model.back_end);
+    const DeviceState device = ops_->device_state();
     const Gguf file(options_.model.model, gguf_options_of(options_.model));
     const Config config = read_config(file);
     ServerSettings& settings = options_.settings;
@@ -120,12 +129,16 @@ class Serve {
       for (const auto n : tensor.ne) elements *= static_cast<std::uint64_t>(n);
       parameters_ += elements;
     }
-    const MemoryLimit limit = memory_limit();
+    const MemoryLimit limit = memory_limit_of(device);
     memory_bytes_ = limit.bytes;
-    const MemoryPlan model = plan_memory(file, config, mode_of(options_.model), settings.context, options_.chunk);
+    MemoryPlan model = plan_memory(file, config, mode_of(options_.model), settings.context, options_.chunk);
+    model.workspace += device.scratch_bytes;
+    // What waits to be written is on the host, whose memory is not what a device's plan is about.
+    const bool is_on_host = device.total_bytes == 0 && !settings.scheduler.cache_dir.empty();
     const ServePlan memory =
         plan_serve(model, settings.scheduler.slots, bytes_from(options_.session_ram, "--session-ram"),
-                   bytes_from(options_.cache_ram, "--cache-ram"), limit, options_.model.model);
+                   bytes_from(options_.cache_ram, "--cache-ram"), limit, options_.model.model,
+                   is_on_host ? DiskCacheOptions().queue_bytes : 0);
     log_.info(plan_text(memory, limit));
     settings.scheduler.context = settings.context;
     settings.scheduler.session_bytes = memory.sessions;
@@ -163,14 +176,19 @@ class Serve {
       engine.meaning_of_108 = gguf_options_of(options_.model).meaning_of_108;
       tell("reading the model");
       const auto note = [this](const std::string& text) { log_.info(text); };
-      loaded_.engine = std::make_unique<Engine>(engine, make_ops(options_.model.back_end), note);
+      // There it costs nothing that can be measured; a device would have to be waited for.
+      if (options_.model.back_end.backend == "cpu") engine.timing = Timing::phases;
+      engine.progress = [this](std::uint64_t done, std::uint64_t total) {
+        tell(fmt::format("reading the model, {} of {}", human_bytes(done), human_bytes(total)));
+      };
+      loaded_.engine = std::make_unique<Engine>(engine, std::move(ops_), note);
+      loaded_.engine->ops().synchronize();
       ServerSettings& settings = options_.settings;
       settings.back_end = loaded_.engine->ops().description();
       tell("building the tokenizer");
       const Tokenizer& tokenizer = loaded_.engine->tokenizer();
       const std::string fingerprint = system_fingerprint(loaded_.engine->file(), loaded_.engine->mode());
-      loaded_.scheduler = std::make_unique<Scheduler>(*loaded_.engine, settings.scheduler);
-      loaded_.source = std::make_unique<SchedulerSource>(*loaded_.scheduler);
+      open_scheduler();
       server_->set_router(make_router(tokenizer, fingerprint));
       log_.info("ready", {{"model", settings.model_name},
                           {"back_end", settings.back_end},
@@ -182,6 +200,22 @@ class Serve {
       failure_ = std::current_exception();
     }
     is_loading_over_ = true;
+  }
+
+  void open_scheduler() {
+    SchedulerOptions& options = options_.settings.scheduler;
+    options.note = [this](const std::string& text) { log_.warning(text); };
+    if (!options.cache_dir.empty()) tell("opening the cache directory");
+    loaded_.scheduler = std::make_unique<Scheduler>(*loaded_.engine, options);
+    loaded_.source = std::make_unique<SchedulerSource>(*loaded_.scheduler);
+    loaded_.replay = std::make_shared<ReplayMap>(kReplayBytes);
+    if (options.cache_dir.empty()) return;
+    loaded_.replay_file = std::make_unique<ReplayFile>(
+        loaded_.replay, ReplayFile::Options{.directory = options.cache_dir, .note = options.note});
+    const DiskCache::Stats disk = loaded_.scheduler->status().disk;
+    log_.info(fmt::format("states on disk: {}, in {} of at most {}", disk.states, human_bytes(disk.bytes),
+                          human_bytes(options.cache_disk_bytes)),
+              {{"cache_dir", options.cache_dir.string()}, {"sampled_turns", loaded_.replay->size()}});
   }
 
   std::shared_ptr<const Router> make_router(const Tokenizer& tokenizer, const std::string& fingerprint) {
@@ -200,13 +234,14 @@ class Serve {
                       .tokenizer = tokenizer,
                       .source = *loaded_.source,
                       .fingerprint = fingerprint,
+                      .replay = loaded_.replay,
                       .replaces_unsupported = options_.replaces_unsupported,
                       .caps_by_budget_tokens = options_.caps_by_budget_tokens,
                       .warn = [this](const std::string& text) { log_.warning(text); }});
     return router;
   }
 
-  /// Returns when a signal came after the model was loaded, or when it could not be.
+  /// Returns when a signal came after the model was loaded, when it could not be, or when the device failed.
   void wait_for_end(const Signals& signals, std::thread& loader) {
     bool is_told = false;
     while (!is_loading_over_ && !is_told) is_told = signals.wait(0.1) != 0;
@@ -218,17 +253,31 @@ class Serve {
     }
     loader.join();
     if (failure_) return;
-    while (!is_told) is_told = signals.wait(3600) != 0;
+    for (int looks = 1; !is_told && device_failure_.empty(); ++looks) {
+      is_told = signals.wait(kWatchSeconds) != 0;
+#if defined(__GLIBC__)
+      // States come and go in all sizes. Without this the holes that they leave stay resident: half as much again as
+      // what is in use after two minutes of tests/load.
+      if (looks % kLooksToTrim == 0) malloc_trim(0);
+#endif
+      device_failure_ = loaded_.scheduler->status().device_failure;
+    }
     signals.let_through();
   }
 
   void stop() {
-    log_.info(fmt::format("told to stop; running answers have {:g} s, another signal ends them at once",
-                          options_.stop_seconds));
+    if (device_failure_.empty()) {
+      log_.info(fmt::format("told to stop; running answers have {:g} s, another signal ends them at once",
+                            options_.stop_seconds));
+    } else {
+      // Nothing brings it back but another process, which whoever supervises this one starts.
+      log_.error("the device failed, so the server stops: " + device_failure_);
+    }
     server_->begin_shutdown();
     loaded_.scheduler->stop(options_.stop_seconds);
     const bool is_whole = server_->drain(kDrainSeconds);
     server_.reset();  // its handlers use what is below
+    loaded_.replay_file.reset();
     loaded_.scheduler.reset();
     loaded_.engine.reset();
     log_.info(is_whole ? "stopped" : "stopped; some clients did not read to the end");
@@ -238,11 +287,13 @@ class Serve {
   Log log_;
   std::int64_t trained_context_ = 0;
   std::uint64_t parameters_ = 0, model_bytes_ = 0, memory_bytes_ = 0;
+  std::unique_ptr<Ops> ops_;  // until the engine has them
   Loaded loaded_;
   std::unique_ptr<HttpServer> server_;  // goes before what its handlers use
   std::mutex mutex_;
   std::string progress_;
   std::exception_ptr failure_;
+  std::string device_failure_;
   std::atomic<bool> is_loading_over_{false};
 };
 

@@ -16,6 +16,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::uint64_t kMostCache = std::uint64_t{8} << 30;
+constexpr const char* kUsualDisk = "20GB";
 
 void add_http_options(CLI::App& command, ServeOptions& options) {
   HttpOptions& http = options.http;
@@ -70,6 +71,10 @@ void add_engine_options(CLI::App& command, ServeOptions& options) {
   group(command.add_option("--cache-ram", options.cache_ram,
                            "memory for prefixes that were read before, as in 4GB; 0 = none; auto"))
       ->capture_default_str();
+  group(command.add_option("--cache-dir", scheduler.cache_dir,
+                           "folder where prefixes outlive this server; several may share it; default: none"));
+  group(command.add_option("--cache-disk", options.cache_disk,
+                           fmt::format("most bytes of states in --cache-dir, as in 100GB; default: {}", kUsualDisk)));
   group(command.add_option("--session-ram", options.session_ram,
                            "memory for the contexts of running answers together, as in 4GB; auto"))
       ->capture_default_str();
@@ -198,6 +203,17 @@ void check_serve_options(ServeOptions& options) {
       throw Error(Error::Kind::bad_argument,
                   "--cors: " + origin + ", expected an origin as in http://localhost:3000, without a path, or *");
   }
+  SchedulerOptions& scheduler = options.settings.scheduler;
+  if (scheduler.cache_dir.empty() && !options.cache_disk.empty())
+    throw Error(Error::Kind::bad_argument,
+                "--cache-disk: " + options.cache_disk + ", expected --cache-dir too, the folder that it is of");
+  if (!scheduler.cache_dir.empty()) {
+    const std::string size = options.cache_disk.empty() ? kUsualDisk : options.cache_disk;
+    scheduler.cache_disk_bytes = bytes_from(size, "--cache-disk").value_or(0);
+    if (scheduler.cache_disk_bytes == 0)
+      throw Error(Error::Kind::bad_argument,
+                  "--cache-disk: " + size + ", expected a size above 0 as in 100GB, or no --cache-dir");
+  }
   if (!options.key_file.empty()) options.http.keys = ApiKeys(options.key_file);
   options.settings.has_keys = !options.http.keys.is_empty();
   SamplerParams params;
@@ -230,11 +246,13 @@ std::optional<std::uint64_t> bytes_from(std::string_view text, std::string_view 
 }
 
 ServePlan plan_serve(const MemoryPlan& model, int slots, std::optional<std::uint64_t> sessions,
-                     std::optional<std::uint64_t> cache, const MemoryLimit& limit, const std::string& name) {
-  const std::uint64_t fixed = model.weights + model.workspace + cache.value_or(0);
+                     std::optional<std::uint64_t> cache, const MemoryLimit& limit, const std::string& name,
+                     std::uint64_t writing) {
+  const std::uint64_t fixed = model.weights + model.workspace + writing + cache.value_or(0);
   const std::uint64_t left = limit.bytes > fixed ? limit.bytes - fixed : 0;
   ServePlan plan;
   plan.model = model;
+  plan.writing = writing;
   plan.sessions = sessions.value_or(
       std::max(model.sequence, std::min(model.sequence * static_cast<std::uint64_t>(slots), left / 4 * 3)));
   if (plan.sessions < model.sequence)
@@ -247,7 +265,7 @@ ServePlan plan_serve(const MemoryPlan& model, int slots, std::optional<std::uint
   if (plan.total() > limit.bytes)
     throw Error(Error::Kind::no_memory, fmt::format("{}: needs {}, {} {}; expected {}", name, human_bytes(plan.total()),
                                                     limit.source, human_bytes(limit.bytes),
-                                                    model.weights + model.workspace < limit.bytes
+                                                    model.weights + model.workspace + writing < limit.bytes
                                                         ? "a smaller --context, --session-ram or --cache-ram"
                                                         : "a smaller file, or more memory"));
   return plan;
@@ -255,11 +273,14 @@ ServePlan plan_serve(const MemoryPlan& model, int slots, std::optional<std::uint
 
 std::string plan_text(const ServePlan& plan, const MemoryLimit& limit) {
   const double answers = std::floor(static_cast<double>(plan.sessions) / static_cast<double>(plan.model.sequence));
+  const std::string writing =
+      plan.writing > 0 ? fmt::format(", {} for states on their way to the disk", human_bytes(plan.writing)) : "";
   return fmt::format(
       "memory: {} of weights, {} of workspace, {} for running answers ({} of {} tokens at once), {} for the prefix "
-      "cache; {} in all, {} {}",
+      "cache{}; {} in all, {} {}",
       human_bytes(plan.model.weights), human_bytes(plan.model.workspace), human_bytes(plan.sessions), answers,
-      plan.model.context, human_bytes(plan.cache), human_bytes(plan.total()), limit.source, human_bytes(limit.bytes));
+      plan.model.context, human_bytes(plan.cache), writing, human_bytes(plan.total()), limit.source,
+      human_bytes(limit.bytes));
 }
 
 bool is_loopback(std::string_view host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }

@@ -20,7 +20,8 @@ struct ServeOptions {
   ServerSettings settings;
   std::string key_file;
   std::string cache_ram = "auto", session_ram = "auto";
-  int chunk = 512;  // tokens a step
+  std::string cache_disk;  // empty: not said
+  int chunk = 512;         // tokens a step
   bool replaces_unsupported = false, caps_by_budget_tokens = false;
   double stuck_seconds = 300, stop_seconds = 30;
   std::string log_level = "info";
@@ -37,18 +38,21 @@ void check_serve_options(ServeOptions& options);
 /// "512MB", "1.5GiB", "0"; nothing for "auto". Throws Error::bad_argument naming `option`.
 std::optional<std::uint64_t> bytes_from(std::string_view text, std::string_view option);
 
-/// A server's memory: the model, and what is left for running answers and for the prefix cache.
+/// A server's memory: the model, and what is left for running answers and for the prefix cache in it.
 struct ServePlan {
   MemoryPlan model;            // its sequence: one answer of the whole context
   std::uint64_t sessions = 0;  // for the contexts of running answers together
   std::uint64_t cache = 0;     // for the prefix cache
-  std::uint64_t total() const { return model.weights + model.workspace + sessions + cache; }
+  std::uint64_t writing = 0;   // for states on their way to the disk
+  std::uint64_t total() const { return model.weights + model.workspace + sessions + cache + writing; }
 };
 
 /// Divides what the limit leaves. Without a size given, running answers may take a whole context each, as far as there
-/// is room, and the cache a quarter of the rest, at most 8 GiB. Throws Error::no_memory if not even one answer fits.
+/// is room, and the cache a quarter of the rest, at most 8 GiB. `writing` is what a cache on disk needs. Throws
+/// Error::no_memory if not even one answer fits.
 ServePlan plan_serve(const MemoryPlan& model, int slots, std::optional<std::uint64_t> sessions,
-                     std::optional<std::uint64_t> cache, const MemoryLimit& limit, const std::string& name);
+                     std::optional<std::uint64_t> cache, const MemoryLimit& limit, const std::string& name,
+                     std::uint64_t writing = 0);
 std::string plan_text(const ServePlan& plan, const MemoryLimit& limit);
 
 /// Whether only this machine can connect to it.

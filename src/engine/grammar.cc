@@ -231,7 +231,6 @@ GrammarState::GrammarState(std::shared_ptr<Grammar> grammar, std::shared_ptr<con
 void GrammarState::mask(std::span<float> logits, std::span<const Token> ends) const {
   constexpr float kNever = -std::numeric_limits<float>::infinity();
   const std::lock_guard lock(grammar_->mutex_);
-  const std::vector<std::uint64_t>& mask = grammar_->mask_of(state_, *trie_);
   // Added tokens keep their logits if the grammar has them next.
   std::vector<std::pair<Token, float>> kept;
   const std::vector<std::string>& symbols = grammar_->program_.symbols;
@@ -242,6 +241,8 @@ void GrammarState::mask(std::span<float> logits, std::span<const Token> ends) co
   }
   if (grammar_->states_[static_cast<std::size_t>(state_)].is_complete)
     for (const Token token : ends) kept.emplace_back(token, logits[static_cast<std::size_t>(token)]);
+  // Last, because a step may make a new state, and then what refers to the states is not valid any more.
+  const std::vector<std::uint64_t>& mask = grammar_->mask_of(state_, *trie_);
   for (std::size_t word = 0; word < mask.size(); ++word) {
     if (mask[word] == ~std::uint64_t{0}) continue;
     const std::size_t begin = 64 * word, end = std::min(begin + 64, logits.size());

@@ -46,6 +46,7 @@ void add_api(Router& router, const ApiSources& sources) {
   const auto api = std::make_shared<ApiState>(sources);
   add_chat_api(router, api);
   add_completions_api(router, api);
+  add_llama_api(router, api);
   add_anthropic_api(router, api);
   add_responses_api(router, api);
 }

@@ -1,15 +1,11 @@
 // POST /completions: a text goes on, with no chat around it; and the scoring of texts.
-#include <algorithm>
 #include <utility>
 #include <vector>
 
-#include "engine/generate.h"
-#include "server/ask.h"
+#include "server/completion.h"
 #include "server/http_error.h"
 #include "server/logprobs.h"
 #include "server/random_id.h"
-#include "server/reply.h"
-#include "text/utf8.h"
 
 namespace lockstep {
 namespace {
@@ -18,63 +14,6 @@ constexpr double kChunkSeconds = 60;
 constexpr std::int64_t kDefaultTokens = 16;  // OpenAI's
 constexpr std::int64_t kMostAnswers = 128;   // prompts times answers each
 constexpr int kMostAlternatives = 20;
-
-struct CompletionPrompt {
-  std::vector<Token> tokens;  // what the model reads
-  std::vector<Token> listed;  // what the client sent, as tokens: without a BOS that was put before it
-  std::string text;           // as the client sent it
-};
-
-struct CompletionAsk {
-  std::string model;
-  bool is_stream = false, includes_usage = false, echoes = false;
-  int count = 1;
-  int logprobs = -1;
-  GenerationFields generation;
-  std::vector<CompletionPrompt> prompts;
-};
-
-bool is_token_list(const Json& value) {
-  return value.is_array() && !value.empty() &&
-         std::all_of(value.begin(), value.end(), [](const Json& v) { return v.is_number_integer(); });
-}
-
-CompletionPrompt prompt_of(const Json& value, const std::string& name, const Tokenizer& tokenizer) {
-  CompletionPrompt out;
-  if (value.is_string()) {
-    out.text = value.get<std::string>();
-    out.listed = tokenizer.encode(out.text);
-  } else if (is_token_list(value)) {
-    for (const Json& id : value) {
-      if (id < 0 || id >= tokenizer.size())
-        refuse_field(name, id, "ids from 0 to " + std::to_string(tokenizer.size() - 1));
-      out.listed.push_back(id.get<Token>());
-    }
-    out.text = to_valid_utf8(tokenizer.decode(out.listed));
-  } else {
-    refuse_field(name, value, "a string, an array of token ids, or an array of these");
-  }
-  out.tokens = out.listed;
-  const std::optional<Token> bos = tokenizer.bos();
-  if (bos && (out.tokens.empty() || out.tokens.front() != *bos)) out.tokens.insert(out.tokens.begin(), *bos);
-  return out;
-}
-
-/// Text before and after a hole, as the model was shown such texts.
-void fill_in_the_middle(CompletionPrompt& prompt, const std::string& suffix, const Tokenizer& tokenizer) {
-  Prompt spans;
-  const auto control = [&](std::string_view text) {
-    spans.append(text, Trust::trusted);
-    spans.controls.emplace_back(text);
-  };
-  control(kBosText);
-  control("<｜fim▁begin｜>");
-  spans.append(prompt.text, Trust::untrusted);
-  control("<｜fim▁hole｜>");
-  spans.append(suffix, Trust::untrusted);
-  control("<｜fim▁end｜>");
-  prompt.tokens = tokenizer.encode(spans);
-}
 
 std::vector<CompletionPrompt> prompts_of(const Fields& body, const Tokenizer& tokenizer) {
   const Json* value = body.find("prompt");
@@ -90,7 +29,7 @@ std::vector<CompletionPrompt> prompts_of(const Fields& body, const Tokenizer& to
   const std::string suffix = body.text("suffix");
   if (!suffix.empty() && body.flag("echo", false)) body.refuse("suffix", "it to be absent beside echo");
   if (!suffix.empty())
-    for (CompletionPrompt& prompt : out) fill_in_the_middle(prompt, suffix, tokenizer);
+    for (CompletionPrompt& prompt : out) fill_in_the_middle(prompt, suffix, {}, tokenizer);
   return out;
 }
 
@@ -122,49 +61,14 @@ CompletionAsk read_ask(const Json& json, const ApiState& api) {
                    "prompt: " + std::to_string(ask.prompts.size()) + " prompts with n of " + std::to_string(count) +
                        ", expected at most 128 answers",
                    "prompt");
-  for (const CompletionPrompt& prompt : ask.prompts) {
-    const auto size = static_cast<std::int64_t>(prompt.tokens.size());
-    const bool needs_room = ask.generation.limit != 0;
-    if (size > api.context || (needs_room && size == api.context))
-      throw overflow_error(Family::openai, size, api.context);
-    if (prompt.tokens.empty()) throw ApiError(400, "prompt: empty, expected text or tokens", "prompt");
-  }
+  check_prompts(ask, api);
   return ask;
 }
 
-class CompletionReply : public Reply {
+class OpenAiCompletionReply : public CompletionReply {
  public:
-  CompletionReply(ApiShared api, std::shared_ptr<Exchange> exchange, CompletionAsk ask)
-      : Reply(std::move(api), std::move(exchange), ask.model, ask.is_stream),
-        ask_(std::move(ask)),
-        id_(random_id("cmpl-")) {}
-
-  void run() {
-    answers_per_prompt_ = ask_.count;
-    seed_ = ask_.generation.sampling.seed;
-    std::vector<Job> jobs;
-    for (const CompletionPrompt& prompt : ask_.prompts) {
-      prompt_tokens_ += static_cast<std::int64_t>(prompt.tokens.size());
-      for (int k = 0; k < ask_.count; ++k) {
-        Job job = job_of(api(), ask_.generation);
-        job.sampling.seed += static_cast<std::uint64_t>(k);
-        job.prompt = prompt.tokens;
-        job.logprobs = ask_.logprobs;
-        TextAnswer::Settings settings;
-        settings.stops = ask_.generation.stops;
-        settings.has_logprobs = ask_.logprobs >= 0;
-        if (ask_.echoes) settings.echo = prompt.text;
-        if (ask_.echoes && settings.has_logprobs) {
-          settings.echo_tokens = prompt.listed;
-          job.score_prompt = true;
-        }
-        job.guide = std::make_shared<TextAnswer>(std::move(settings), static_cast<int>(jobs.size()), api().tokenizer(),
-                                                 shared_from_this());
-        jobs.push_back(std::move(job));
-      }
-    }
-    submit(std::move(jobs));
-  }
+  OpenAiCompletionReply(ApiShared api, std::shared_ptr<Exchange> exchange, CompletionAsk ask)
+      : CompletionReply(std::move(api), std::move(exchange), std::move(ask)), id_(random_id("cmpl-")) {}
 
  protected:
   void stream_piece(int i, const AnswerPiece& piece) override {
@@ -179,7 +83,7 @@ class CompletionReply : public Reply {
     send_data(last);
   }
   void stream_end() override {
-    if (ask_.includes_usage) {
+    if (ask().includes_usage) {
       Json last = head();
       last["choices"] = Json::array();
       last["usage"] = usage_object();
@@ -216,7 +120,7 @@ class CompletionReply : public Reply {
   }
   Json choice_object(int i, const std::string& text, Json finish, const std::vector<AnswerToken>& tokens) const {
     Json logprobs = nullptr;
-    if (ask_.logprobs >= 0) logprobs = text_logprobs(tokens, api().tokenizer(), ask_.logprobs);
+    if (ask().logprobs >= 0) logprobs = text_logprobs(tokens, api().tokenizer(), ask().logprobs);
     return {{"text", text}, {"index", i}, {"logprobs", std::move(logprobs)}, {"finish_reason", std::move(finish)}};
   }
   Json chunk(int i, const std::string& text, Json finish, const std::vector<AnswerToken>& tokens) const {
@@ -232,7 +136,6 @@ class CompletionReply : public Reply {
             {"prompt_tokens_details", {{"cached_tokens", u.cached}}}};
   }
 
-  CompletionAsk ask_;
   std::string id_;
   int ended_ = 0;
 };
@@ -243,7 +146,7 @@ void add_completions_api(Router& router, const ApiShared& api) {
   router.add({.method = "POST", .path = "/completions", .handler = [api](std::shared_ptr<Exchange> exchange) {
                 const Json body = read_body(exchange->request());
                 CompletionAsk ask = read_ask(body, *api);
-                std::make_shared<CompletionReply>(api, exchange, std::move(ask))->run();
+                std::make_shared<OpenAiCompletionReply>(api, exchange, std::move(ask))->run();
               }});
 }
 

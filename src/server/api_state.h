@@ -36,6 +36,7 @@ using ApiShared = std::shared_ptr<ApiState>;  // by the routes, and by answers t
 
 void add_chat_api(Router& router, const ApiShared& api);
 void add_completions_api(Router& router, const ApiShared& api);
+void add_llama_api(Router& router, const ApiShared& api);
 void add_anthropic_api(Router& router, const ApiShared& api);
 void add_responses_api(Router& router, const ApiShared& api);
 

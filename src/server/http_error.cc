@@ -5,6 +5,8 @@
 namespace lockstep {
 namespace {
 
+constexpr std::size_t kMostMessage = 3000;  // bytes
+
 struct Names {
   int status;
   const char *openai, *code, *anthropic;  // code: the usual one; nullptr: null
@@ -68,15 +70,19 @@ ApiError as_api_error(const std::exception& exception) {
 
 nlohmann::ordered_json error_object(Family family, const ApiError& error) {
   const Names& names = names_of(error.status());
+  // What was wrong may be quoted in it, and that may be as long as a request.
+  std::string message = error.what();
+  if (message.size() > kMostMessage)
+    message = message.substr(0, kMostMessage / 2) + " ... " + message.substr(message.size() - kMostMessage / 2);
   nlohmann::ordered_json object;
   if (family == Family::anthropic) {
     object["type"] = names.anthropic;
-    object["message"] = error.what();
+    object["message"] = std::move(message);
   } else {
     const auto or_null = [](const std::string& text) {
       return text.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(text);
     };
-    object["message"] = error.what();
+    object["message"] = std::move(message);
     object["type"] = names.openai;
     object["param"] = or_null(error.param());
     object["code"] = or_null(error.code());

@@ -93,8 +93,10 @@ void Log::request(const RequestRecord& record) {
   if (record.end != "done") fields["end"] = record.end;
   if (record.notes.is_object())
     for (const auto& [key, value] : record.notes.items()) fields[key] = value;
-  const bool is_polled = record.method != "POST" && record.status < 400;
-  add(record.status >= 500 ? LogLevel::warning : is_polled ? LogLevel::debug : LogLevel::info, "request", fields);
+  // A red health is an answer like others: whoever asks every second while the model is loaded fills no log.
+  const bool is_health = record.path == "/health" || record.path == "/v1/health";
+  const bool is_polled = record.method != "POST" && (record.status < 400 || is_health);
+  add(is_polled ? LogLevel::debug : record.status >= 500 ? LogLevel::warning : LogLevel::info, "request", fields);
 }
 
 void Log::add(LogLevel level, std::string_view message, const Fields& fields) {

@@ -3,10 +3,12 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <string>
 #include <string_view>
 
+#include "ops/phase.h"
 #include "server/operations.h"
 
 namespace lockstep {
@@ -78,8 +80,17 @@ void add_engine(Text& text, const SchedulerStatus& s, const OperationsSources& f
   text.counter("lockstep_steps_total", "Steps of the model.", number(s.steps));
   text.counter("lockstep_rows_total", "Tokens that went through the model.", number(s.rows));
   text.counter("lockstep_step_seconds_total", "Time spent in steps.", s.step_seconds);
+  text.counter("lockstep_steps_given_up_total", "Steps of a prompt that made way for a shorter one, and ran again.",
+               number(s.given_up));
+  if (std::any_of(s.phases.begin(), s.phases.end(), [](double seconds) { return seconds > 0; })) {
+    text.begin("lockstep_phase_seconds_total", "Time spent in steps, by what was done.", "counter");
+    for (int phase = 0; phase < kPhases; ++phase)
+      text.more("lockstep_phase_seconds_total", fmt::format("{{phase=\"{}\"}}", name_of(static_cast<StepPhase>(phase))),
+                s.phases[static_cast<std::size_t>(phase)]);
+  }
   text.gauge("lockstep_seconds_in_step", "Since the running step began; 0 if none runs.", s.seconds_in_step);
   text.gauge("lockstep_cache_entries", "States in the prefix cache.", number(s.cache.entries));
+  text.gauge("lockstep_cache_pieces", "Pieces of memory that they are in.", number(s.cache.pieces));
   text.gauge("lockstep_cache_bytes", "Memory of the prefix cache.", number(s.cache.bytes));
   text.gauge("lockstep_cache_limit_bytes", "Memory that the prefix cache may take.",
              number(from.settings.scheduler.cache_bytes));
@@ -90,6 +101,28 @@ void add_engine(Text& text, const SchedulerStatus& s, const OperationsSources& f
              resident_bytes());
   text.gauge("lockstep_model_bytes", "Size of the model's files.", number(from.model_bytes));
   text.gauge("lockstep_memory_limit_bytes", "Memory that the process may use.", number(from.memory_bytes));
+}
+
+/// Of the cache directory; nothing where there is none.
+void add_disk(Text& text, const DiskCache::Stats& disk, const OperationsSources& from) {
+  if (from.settings.scheduler.cache_dir.empty()) return;
+  const auto number = [](auto value) { return static_cast<double>(value); };
+  text.gauge("lockstep_disk_states", "States of this model and mode on disk.", number(disk.states));
+  text.gauge("lockstep_disk_bytes", "Size of all states in the directory.", number(disk.bytes));
+  text.gauge("lockstep_disk_limit_bytes", "Size that they may have.", number(from.settings.scheduler.cache_disk_bytes));
+  text.counter("lockstep_disk_hits_total", "Prompts of which something was read from the disk.", number(disk.hits));
+  text.counter("lockstep_disk_restored_tokens_total", "Tokens of prompts that were read from the disk.",
+               number(disk.tokens_restored));
+  text.counter("lockstep_disk_restored_bytes_total", "Bytes read for that.", number(disk.bytes_restored));
+  text.counter("lockstep_disk_restore_seconds_total", "Time that took.", disk.restore_seconds);
+  text.counter("lockstep_disk_written_bytes_total", "Bytes written.", number(disk.bytes_written));
+  text.counter("lockstep_disk_wait_seconds_total", "Time that steps waited for states to be written.",
+               disk.wait_seconds);
+  text.counter("lockstep_disk_skipped_total", "States not written because too many waited.", number(disk.skipped));
+  text.counter("lockstep_disk_failures_total", "States that could not be written.", number(disk.failed));
+  text.counter("lockstep_disk_damaged_total", "Files that were damaged and removed.", number(disk.damaged));
+  text.counter("lockstep_disk_evictions_total", "Files that had to make room.", number(disk.evicted));
+  text.gauge("lockstep_disk_read_only", "1 if nothing can be written to the directory.", disk.is_read_only ? 1 : 0);
 }
 
 void add_http(Text& text, const HttpCounters& http) {
@@ -115,6 +148,7 @@ std::string metrics_text(const SchedulerStatus& status, const HttpCounters& http
   Text text;
   add_llama(text, status);
   add_engine(text, status, sources);
+  add_disk(text, status.disk, sources);
   add_http(text, http);
   return text.take();
 }

@@ -92,6 +92,8 @@ Json settings_of(const ServerSettings& s) {
           {"slots", scheduler.slots},
           {"queue", scheduler.queue},
           {"cache_ram_bytes", scheduler.cache_bytes},
+          {"cache_dir", scheduler.cache_dir.string()},
+          {"cache_disk_bytes", scheduler.cache_disk_bytes},
           {"session_ram_bytes", scheduler.session_bytes},
           {"snapshot_every", scheduler.snapshot_every},
           {"prefill_share", scheduler.prefill_share},
@@ -140,6 +142,7 @@ Json slots_of(const SchedulerStatus& status, const ServerSettings& settings) {
                       {{"is_prefilling", slot.is_prefilling},
                        {"prompt_tokens", slot.stats.prompt},
                        {"cached_tokens", slot.stats.reused},
+                       {"restored_tokens", slot.stats.restored},
                        {"tokens", slot.done},
                        {"limit", slot.limit}}}});
   }
@@ -275,6 +278,7 @@ std::string HealthWatch::problem(const SchedulerStatus& status) {
     done_ = status.jobs_done;
     failed_ = status.jobs_failed;
   }
+  if (!status.device_failure.empty()) return "The device failed: " + status.device_failure;
   if (status.is_stopping) return "Shutting down";
   if (status.seconds_in_step > stuck_seconds_)
     return "The model has been in one step for " + std::to_string(std::lround(status.seconds_in_step)) + " s";

@@ -1,5 +1,6 @@
 #include "server/plan.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "server/http_error.h"
@@ -97,6 +98,11 @@ Plan plan_ask(ApiState& api, const Ask& ask, Family family) {
   if (size >= api.context) throw overflow_error(family, size, api.context);  // at least one token must have room
   plan.job = job_of(api, ask.generation);
   plan.job.logprobs = ask.logprobs;
+  // The system text and the tools are what chats begin alike with, and what stays when the first message is edited.
+  if (const std::optional<Token> user = api.tokenizer().find_added(kUserText)) {
+    const auto first = std::find(plan.tokens.begin(), plan.tokens.end(), *user);
+    if (first != plan.tokens.end()) plan.job.marks.push_back(static_cast<std::size_t>(first - plan.tokens.begin()));
+  }
   AnswerSpec& answer = plan.answer;
   answer.parser.opening = phase_after(plan.prompt);
   for (const ClientTool& tool : ask.tools) answer.parser.tools.push_back(dump_python(tool.function));

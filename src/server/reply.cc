@@ -230,6 +230,7 @@ Json Reply::lockstep_object() const {
     const JobStats& stats = one.end.result.stats;
     sum.prompt += stats.prompt;
     sum.reused += stats.reused;
+    sum.restored += stats.restored;
     sum.generated += stats.generated;
     sum.prefill_seconds += stats.prefill_seconds;
     sum.decode_seconds += stats.decode_seconds;
@@ -239,7 +240,8 @@ Json Reply::lockstep_object() const {
               {"decode_tokens_per_second", rate(sum.generated, sum.decode_seconds)},
               {"queue_ms", milliseconds(sum.queue_seconds)},
               {"cached_tokens", sum.reused},
-              {"drafted_tokens", 0},  // one token a step
+              {"restored_tokens", sum.restored},  // of the cached ones, those that came from the disk
+              {"drafted_tokens", 0},              // one token a step
               {"accepted_tokens", 0},
               {"seed", seed_},
               {"back_end", api_->settings().back_end},

@@ -15,6 +15,8 @@
 namespace lockstep {
 namespace {
 
+constexpr std::size_t kMostMessage = 400;  // bytes of what is said of text that is no JSON
+
 constexpr std::uint64_t kBigInteger = 1;  // binary subtype: the bytes are an integer's text
 constexpr std::size_t kIndexedKeys = 16;  // objects with more keys get a hash index
 
@@ -79,6 +81,9 @@ class Builder : public nlohmann::json_sax<Json> {
     if (const auto bracket = message_.find("] "); bracket != std::string::npos) message_.erase(0, bracket + 2);
     if (message_.find("byte") == std::string::npos && message_.find("column") == std::string::npos)
       message_ += " (byte " + std::to_string(position) + ")";
+    // It quotes what was read of a string, however long that is.
+    if (message_.size() > kMostMessage)
+      message_ = message_.substr(0, kMostMessage / 2) + " ... " + message_.substr(message_.size() - kMostMessage / 2);
     return false;
   }
 

@@ -112,13 +112,15 @@ void ReplayMap::remember(const ParsedOutput& output, SampledTurn turn, std::span
                          std::span<const std::string> other_keys) {
   LOCKSTEP_CHECK(call_ids.size() == output.tool_calls.size());
   LOCKSTEP_CHECK(!call_ids.empty() || !other_keys.empty());
-  Entry entry;
-  entry.call_ids.assign(call_ids.begin(), call_ids.end());
-  entry.other_keys.assign(other_keys.begin(), other_keys.end());
-  entry.output = output;
-  entry.turn = std::move(turn);
+  auto entry = std::make_shared<Entry>();
+  entry->call_ids.assign(call_ids.begin(), call_ids.end());
+  entry->other_keys.assign(other_keys.begin(), other_keys.end());
+  entry->output = output;
+  entry->turn = std::move(turn);
+  entry->bytes = size_of(*entry);
   const std::lock_guard lock(mutex_);
   insert(std::move(entry));
+  ++remembered_;
 }
 
 bool ReplayMap::restore(Message& message, std::string_view key) {
@@ -127,9 +129,9 @@ bool ReplayMap::restore(Message& message, std::string_view key) {
   auto found = key.empty() ? by_key_.end() : by_key_.find(std::string(key));
   if (found == by_key_.end() && !message.tool_calls.empty()) found = by_key_.find(message.tool_calls[0].id);
   if (found == by_key_.end()) return false;
-  const Entries::iterator entry = found->second;
+  const std::shared_ptr<const Entry> entry = *found->second;
   if (!is_unchanged(entry->output, entry->call_ids, message)) return false;
-  entries_.splice(entries_.end(), entries_, entry);
+  entries_.splice(entries_.end(), entries_, found->second);
   message.sampled = entry->turn;
   if (message.reasoning.empty()) {
     message.reasoning = entry->output.reasoning;
@@ -143,9 +145,14 @@ bool ReplayMap::restore(Message& message, std::string_view key) {
 }
 
 std::string ReplayMap::save() const {
-  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<const Entry>> entries;
+  {
+    const std::lock_guard lock(mutex_);
+    entries.assign(entries_.begin(), entries_.end());
+  }
   std::string out;
-  for (const Entry& entry : entries_) {
+  for (const auto& kept : entries) {
+    const Entry& entry = *kept;
     Json calls = Json::array();
     for (std::size_t i = 0; i < entry.call_ids.size(); ++i) {
       Json call = Json::array();
@@ -170,7 +177,7 @@ std::string ReplayMap::save() const {
 }
 
 void ReplayMap::load(std::string_view saved) {
-  std::vector<Entry> loaded;
+  std::vector<std::shared_ptr<const Entry>> loaded;
   std::size_t number = 0;
   while (!saved.empty()) {
     const std::size_t end = std::min(saved.find('\n'), saved.size());
@@ -193,13 +200,14 @@ void ReplayMap::load(std::string_view saved) {
       entry.turn.thought = prompt_of(member(line, "thought"));
       entry.turn.answer = prompt_of(member(line, "answer"));
       if (entry.call_ids.empty() && entry.other_keys.empty()) fail("neither calls nor keys");
-      loaded.push_back(std::move(entry));
+      entry.bytes = size_of(entry);
+      loaded.push_back(std::make_shared<const Entry>(std::move(entry)));
     } catch (const Error& error) {
       throw Error(Error::Kind::bad_file, "replay map: line " + std::to_string(number) + ": " + error.what());
     }
   }
   const std::lock_guard lock(mutex_);
-  for (Entry& entry : loaded) insert(std::move(entry));
+  for (auto& entry : loaded) insert(std::move(entry));
 }
 
 std::size_t ReplayMap::bytes() const {
@@ -210,6 +218,11 @@ std::size_t ReplayMap::bytes() const {
 std::size_t ReplayMap::size() const {
   const std::lock_guard lock(mutex_);
   return entries_.size();
+}
+
+std::uint64_t ReplayMap::remembered() const {
+  const std::lock_guard lock(mutex_);
+  return remembered_;
 }
 
 std::size_t ReplayMap::size_of(const Entry& entry) {
@@ -223,25 +236,24 @@ std::size_t ReplayMap::size_of(const Entry& entry) {
 }
 
 /// The lock is held.
-void ReplayMap::insert(Entry entry) {
-  entry.bytes = size_of(entry);
-  if (entry.bytes > budget_) return;
-  for (const auto* keys : {&entry.call_ids, &entry.other_keys})
+void ReplayMap::insert(std::shared_ptr<const Entry> entry) {
+  if (entry->bytes > budget_) return;
+  for (const auto* keys : {&entry->call_ids, &entry->other_keys})
     for (const std::string& key : *keys)
       if (const auto old = by_key_.find(key); old != by_key_.end()) erase(old->second);
-  while (bytes_ + entry.bytes > budget_) erase(entries_.begin());
-  bytes_ += entry.bytes;
+  while (bytes_ + entry->bytes > budget_) erase(entries_.begin());
+  bytes_ += entry->bytes;
   entries_.push_back(std::move(entry));
   const Entries::iterator place = std::prev(entries_.end());
-  for (const auto* keys : {&place->call_ids, &place->other_keys})
+  for (const auto* keys : {&(*place)->call_ids, &(*place)->other_keys})
     for (const std::string& key : *keys) by_key_[key] = place;
 }
 
 void ReplayMap::erase(Entries::iterator entry) {
-  for (const auto* keys : {&entry->call_ids, &entry->other_keys})
+  for (const auto* keys : {&(*entry)->call_ids, &(*entry)->other_keys})
     for (const std::string& key : *keys)
       if (const auto found = by_key_.find(key); found != by_key_.end() && found->second == entry) by_key_.erase(found);
-  bytes_ -= entry->bytes;
+  bytes_ -= (*entry)->bytes;
   entries_.erase(entry);
 }
 

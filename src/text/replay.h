@@ -9,7 +9,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <list>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
@@ -41,12 +43,15 @@ class ReplayMap {
   bool restore(Message& message, std::string_view key = {});
 
   /// All turns as JSON Lines, the one used last at the end; and back. load() adds to what is there, and throws
-  /// Error::bad_file, naming the line, before it has changed anything.
+  /// Error::bad_file, naming the line, before it has changed anything. Neither keeps the map locked for long.
   std::string save() const;
   void load(std::string_view saved);
 
   std::size_t bytes() const;
   std::size_t size() const;
+  std::size_t budget() const { return budget_; }
+  /// Grows with every remember(): whether there is something new to save.
+  std::uint64_t remembered() const;
 
  private:
   struct Entry {
@@ -55,10 +60,10 @@ class ReplayMap {
     SampledTurn turn;
     std::size_t bytes = 0;
   };
-  using Entries = std::list<Entry>;
+  using Entries = std::list<std::shared_ptr<const Entry>>;  // shared with save(), which writes them unlocked
 
   static std::size_t size_of(const Entry& entry);
-  void insert(Entry entry);
+  void insert(std::shared_ptr<const Entry> entry);
   void erase(Entries::iterator entry);
 
   const std::size_t budget_;
@@ -66,6 +71,7 @@ class ReplayMap {
   Entries entries_;  // the one used last at the end
   std::unordered_map<std::string, Entries::iterator> by_key_;
   std::size_t bytes_ = 0;
+  std::uint64_t remembered_ = 0;
 };
 
 /// Equal as JSON values: objects whatever the order of their keys, numbers by value.

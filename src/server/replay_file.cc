@@ -1,0 +1,181 @@
+#include "server/replay_file.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "engine/disk_files.h"
+#include "server/random_id.h"
+#include "text/python_json.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kVersion = 1;
+constexpr double kLockSeconds = 10;
+// Escapes make the file larger than the texts: six bytes for one at most.
+constexpr std::size_t kFileBytesPerByte = 8;
+// Of the time, for saving, at most; and longer pauses after failures.
+constexpr double kPausePerSecond = 20, kPauseAfterFailure = 30;
+
+[[noreturn]] void fail(const std::filesystem::path& path, const char* what) {
+  throw Error(Error::Kind::io, fmt::format("{}: {}: {}", path.string(), what, std::strerror(errno)));
+}
+
+std::string hash_of(std::string_view bytes) { return fmt::format("{:016x}", XXH3_64bits(bytes.data(), bytes.size())); }
+
+std::string header_of(std::string_view turns) {
+  Json header;
+  header["lockstep"] = "replay";
+  header["version"] = kVersion;
+  header["bytes"] = turns.size();
+  header["xxh3"] = hash_of(turns);
+  return dump_python(header) + "\n";
+}
+
+/// What follows the first line of a file. Throws Error::bad_file if anything is not as it was written.
+std::string_view turns_of(std::string_view file, const std::string& name) {
+  const std::size_t end = file.find('\n');
+  const std::string_view turns = end == std::string_view::npos ? std::string_view() : file.substr(end + 1);
+  // The line is a function of what follows, so comparing it reads every field.
+  if (end == std::string_view::npos || file.substr(0, end + 1) != header_of(turns))
+    throw Error(Error::Kind::bad_file, name + ": damaged, expected the sum in its first line to be that of the rest");
+  return turns;
+}
+
+/// Nothing if there is no file.
+std::optional<std::string> read_whole(const std::filesystem::path& path, std::size_t most) {
+  const std::optional<StateReader> reader = StateReader::open(path);
+  if (!reader) return std::nullopt;
+  if (reader->bytes() > most)
+    throw Error(Error::Kind::bad_file,
+                fmt::format("{}: {} bytes, expected at most {}", path.string(), reader->bytes(), most));
+  std::string bytes(reader->bytes(), '\0');
+  reader->read(std::as_writable_bytes(std::span(bytes)));
+  return bytes;
+}
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+}  // namespace
+
+ReplayFile::ReplayFile(std::shared_ptr<ReplayMap> map, Options options)
+    : map_(std::move(map)), options_(std::move(options)) {
+  load(*map_);
+  saved_ = map_->remembered();
+  thread_ = std::thread([this] { run(); });
+}
+
+ReplayFile::~ReplayFile() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_stopping_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+  save();
+}
+
+ReplayFile::Identity ReplayFile::identity() const {
+  struct stat status {};
+  if (::stat(path().c_str(), &status) != 0) return {};
+  return {status.st_ino, static_cast<std::uint64_t>(status.st_size),
+          static_cast<std::int64_t>(status.st_mtim.tv_sec) * 1'000'000'000 + status.st_mtim.tv_nsec};
+}
+
+void ReplayFile::load(ReplayMap& into) {
+  try {
+    const Identity found = identity();
+    if (const auto file = read_whole(path(), into.budget() * kFileBytesPerByte + 4096))
+      into.load(turns_of(*file, path().string()));
+    known_ = found;
+  } catch (const Error& error) {
+    const bool is_damaged = error.kind() == Error::Kind::bad_file;
+    tell(std::string(error.what()) + (is_damaged ? "; it is removed, and" : ";") +
+         " turns of earlier conversations are rendered anew");
+    std::error_code ignored;
+    if (is_damaged) std::filesystem::remove(path(), ignored);
+    known_ = {};
+  }
+}
+
+/// By one thread at a time: this object's own, or after it the destructor's.
+void ReplayFile::save() {
+  const std::uint64_t remembered = map_->remembered();
+  if (remembered == saved_) return;
+  try {
+    const auto lock = DirectoryLock::take(options_.directory, DirectoryLock::How::alone, kLockSeconds);
+    if (!lock)
+      throw Error(Error::Kind::io, fmt::format("{}: locked by another process for over {} s",
+                                               options_.directory.string(), kLockSeconds));
+    std::string turns;
+    if (identity() == known_) {
+      turns = map_->save();
+    } else {  // somebody else has saved theirs: both, ours being the later ones
+      ReplayMap all(map_->budget());
+      load(all);
+      all.load(map_->save());
+      turns = all.save();
+    }
+    write(turns);
+    known_ = identity();
+    saved_ = remembered;
+    if (std::exchange(is_failing_, false)) tell(path().string() + ": sampled turns are saved again");
+  } catch (const std::exception& error) {
+    if (!std::exchange(is_failing_, true))
+      tell(std::string(error.what()) + "; sampled turns are not saved, and it is tried again");
+  }
+}
+
+/// The lock is held, so that nobody takes the unfinished file for one that was left behind.
+void ReplayFile::write(const std::string& turns) {
+  const std::filesystem::path unfinished = options_.directory / (".unfinished-" + random_id("replay-", 8));
+  const int descriptor = ::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (descriptor < 0) fail(unfinished, "cannot create");
+  try {
+    for (const std::string& part : {header_of(turns), turns})
+      for (std::size_t at = 0; at < part.size();) {
+        const ssize_t count = ::write(descriptor, part.data() + at, part.size() - at);
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) fail(unfinished, "cannot write");
+        at += static_cast<std::size_t>(count);
+      }
+    if (::fsync(descriptor) != 0) fail(unfinished, "cannot write to the disk");
+    if (::rename(unfinished.c_str(), path().c_str()) != 0) fail(path(), "cannot name it so");
+  } catch (...) {
+    ::close(descriptor);
+    ::unlink(unfinished.c_str());
+    throw;
+  }
+  ::close(descriptor);
+  sync_directory(options_.directory);
+}
+
+void ReplayFile::run() {
+  double pause = options_.seconds;
+  std::unique_lock lock(mutex_);
+  while (!changed_.wait_for(lock, std::chrono::duration<double>(pause), [&] { return is_stopping_; })) {
+    lock.unlock();
+    const double began = now();
+    save();
+    pause = std::max(options_.seconds, kPausePerSecond * (now() - began));
+    if (is_failing_) pause = std::max(pause, kPauseAfterFailure);
+    lock.lock();
+  }
+}
+
+void ReplayFile::tell(const std::string& message) const {
+  if (options_.note) options_.note(message);
+}
+
+}  // namespace lockstep
