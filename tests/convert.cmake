@@ -1,3 +1,5 @@
 lockstep_test(safetensors_test SOURCES safetensors_test.cc USES tensor base)
 lockstep_test(convert_test SOURCES convert_test.cc USES engine cpu)
 target_link_libraries(convert_test PRIVATE nlohmann_json::nlohmann_json)
+lockstep_test(convert_refusals_test SOURCES convert_refusals_test.cc USES engine)
+target_link_libraries(convert_refusals_test PRIVATE nlohmann_json::nlohmann_json)

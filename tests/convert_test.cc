@@ -1,5 +1,5 @@
-// From a checkpoint to a file: every tensor's values, keys and vocabulary, what is refused and why, and that the file
-// runs. The checkpoints are small ones with published names and types (checkpoint_build.h).
+// From a checkpoint to a file: every tensor's values, keys and vocabulary, and that the file runs. The checkpoints are
+// small ones with published names and types (checkpoint_build.h).
 #include "engine/convert.h"
 
 #include <gtest/gtest.h>
@@ -12,6 +12,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "checkpoint_build.h"
+#include "convert_runs.h"
 #include "cpu/cpu_ops.h"
 #include "engine/convert_rows.h"
 #include "engine/engine.h"
@@ -26,22 +27,11 @@ namespace {
 namespace fs = std::filesystem;
 using test::BuiltTensor;
 using test::CheckpointBuild;
+using test::convert;
+using test::options_of;
+using test::set_byte;
 using test::TempFolder;
 using Experts = CheckpointBuild::Experts;
-
-ConvertOptions options_of(const fs::path& folder, const std::string& experts, const std::string& dense,
-                          const std::string& rest = "source") {
-  ConvertOptions options;
-  options.checkpoint = folder;
-  options.experts = experts;
-  options.dense = dense;
-  options.rest = rest;
-  return options;
-}
-
-void convert(const ConvertOptions& options, const fs::path& out, const ConvertRun& run = {}) {
-  write_conversion(plan_conversion(options), out, run);
-}
 
 std::vector<float> decoded(const GgufTensor& tensor, std::int64_t plane = 0) {
   const std::int64_t values = tensor.ne[0] * tensor.ne[1];
@@ -398,161 +388,6 @@ TEST(Convert, TheModelIsConvertedWithoutItsDraftersFiles) {
   EXPECT_EQ(Gguf(folder / "out.gguf").trunk_layers(), 6);
 }
 
-/// The only byte or value of a tensor that is wrong.
-void set_byte(CheckpointBuild& build, const std::string& tensor, std::size_t at, int value) {
-  build.tensors.at(tensor).bytes.at(at) = static_cast<std::byte>(value);
-}
-
-struct Refusal {
-  const char* name;
-  Error::Kind kind;
-  void (*change)(CheckpointBuild&);
-  const char* says;
-};
-
-TEST(Convert, RefusesByNameWhatItDoesNotKnowOrCannotUse) {
-  using Kind = Error::Kind;
-  const Refusal cases[] = {
-      {"a tensor that nobody knows", Kind::unsupported,
-       [](CheckpointBuild& b) { b.floats("layers.0.attn.extra.weight", {4}, StoredType::f32, 1); },
-       "1 tensors not known to this program: 'layers.0.attn.extra.weight'"},
-      {"names of a checkpoint saved again", Kind::unsupported,
-       [](CheckpointBuild& b) { b.floats("layers.0.self_attn.q_a_proj.weight", {4}, StoredType::f32, 1); },
-       "saved again by transformers"},
-      {"a layer too many", Kind::unsupported,
-       [](CheckpointBuild& b) { b.floats("layers.6.attn_norm.weight", {256}, StoredType::bf16, 1); },
-       "'layers.6.attn_norm.weight'"},
-      {"a missing tensor", Kind::bad_file, [](CheckpointBuild& b) { b.tensors.erase("layers.4.attn.wkv.weight"); },
-       "tensor layers.4.attn.wkv.weight is missing"},
-      {"a missing scale", Kind::bad_file, [](CheckpointBuild& b) { b.tensors.erase("layers.4.attn.wkv.scale"); },
-       "tensor layers.4.attn.wkv.scale is missing"},
-      {"a missing expert", Kind::bad_file,
-       [](CheckpointBuild& b) { b.tensors.erase("layers.5.ffn.experts.3.w2.weight"); },
-       "tensor layers.5.ffn.experts.3.w2.weight is missing"},
-      {"a wrong shape", Kind::bad_file, [](CheckpointBuild& b) { b.floats("norm.weight", {255}, StoredType::bf16, 1); },
-       "tensor 'norm.weight' is BF16 [255], expected [256]"},
-      {"rows and columns exchanged", Kind::bad_file, [](CheckpointBuild& b) { b.fp8("layers.0.attn.wq_a", 256, 128); },
-       "tensor 'layers.0.attn.wq_a.weight' is F8_E4M3 [256, 128], expected [128, 256]"},
-      {"scales of another shape", Kind::bad_file,
-       [](CheckpointBuild& b) {
-         b.tensors.at("layers.0.attn.wq_a.scale").shape = {2, 1};
-       },
-       "tensor 'layers.0.attn.wq_a.scale' is F8_E8M0 [2, 1], expected [1, 2]"},
-      {"scales of another type", Kind::bad_file,
-       [](CheckpointBuild& b) { b.tensors.at("layers.0.attn.wq_a.scale").type = StoredType::i8; },
-       "'layers.0.attn.wq_a.scale' is I8 [1, 2], expected F8_E8M0"},
-      {"a vector of integers", Kind::bad_file,
-       [](CheckpointBuild& b) { b.tensors.at("layers.0.attn.attn_sink").type = StoredType::i32; },
-       "tensor 'layers.0.attn.attn_sink' is I32 [8], expected F32, F16 or BF16"},
-      {"a table of floats", Kind::bad_file,
-       [](CheckpointBuild& b) {
-         b.floats("layers.0.ffn.gate.tid2eid", {512, 2}, StoredType::f32, 1);
-       },
-       "expected I64 or I32"},
-      {"a tensor of the successor", Kind::unsupported,
-       [](CheckpointBuild& b) { b.floats("layers.1.engram.key.weight", {4}, StoredType::f32, 1); },
-       "belongs to DeepSeek V4.1"},
-      {"no head of hyper-connections", Kind::unsupported, [](CheckpointBuild& b) { b.tensors.erase("hc_head_fn"); },
-       "V4.1"},
-      {"the successor by its name", Kind::unsupported,
-       [](CheckpointBuild& b) { b.config["architectures"] = {"DeepseekV41ForCausalLM"}; }, "is DeepSeek V4.1"},
-      {"another model", Kind::unsupported, [](CheckpointBuild& b) { b.config["model_type"] = "deepseek_v3"; },
-       "\"deepseek_v3\", expected DeepSeek V4"},
-      {"a key that nobody knows", Kind::unsupported, [](CheckpointBuild& b) { b.config["attention_trick"] = 1; },
-       "key attention_trick: not known"},
-      {"a missing key", Kind::bad_file, [](CheckpointBuild& b) { b.config.erase("index_topk"); },
-       "key index_topk: is missing"},
-      {"a key of another kind", Kind::bad_file, [](CheckpointBuild& b) { b.config["hidden_size"] = "256"; },
-       "key hidden_size: is \"256\", expected a whole number"},
-      {"a size out of range", Kind::bad_file, [](CheckpointBuild& b) { b.config["num_hidden_layers"] = 100000; },
-       "key num_hidden_layers: is 100000, expected a whole number from 1 to 1024"},
-      {"another scoring function", Kind::unsupported, [](CheckpointBuild& b) { b.config["scoring_func"] = "sigmoid"; },
-       "key scoring_func: is \"sigmoid\""},
-      {"another compression", Kind::unsupported, [](CheckpointBuild& b) { b.config["compress_ratios"][2] = 8; },
-       "layer 2 has 8"},
-      {"too few ratios", Kind::bad_file,
-       [](CheckpointBuild& b) {
-         b.config["compress_ratios"] = {0, 0, 4};
-       },
-       "has 3 entries for 6 layers"},
-      {"another rotary scaling", Kind::unsupported,
-       [](CheckpointBuild& b) { b.config["rope_scaling"]["type"] = "linear"; }, "key type: is \"linear\""},
-      {"no tokenizer", Kind::io, [](CheckpointBuild& b) { b.tokenizer = nullptr; }, "tokenizer.json"},
-      {"another pre-tokenizer", Kind::unsupported, [](CheckpointBuild& b) { b.tokenizer["pre_tokenizer"] = nullptr; },
-       "pre-tokenizer"},
-      {"more tokens than rows", Kind::bad_file,
-       [](CheckpointBuild& b) {
-         b.tokenizer["added_tokens"].push_back({{"id", 512}, {"content", "<more>"}, {"special", false}});
-       },
-       "513 tokens, expected at most 512"},
-      {"a value that is not a number", Kind::bad_file,
-       [](CheckpointBuild& b) { set_byte(b, "layers.2.attn.wq_a.weight", 3 * 256 + 17, 0x7f); },
-       "tensor layers.2.attn.wq_a.weight: row 3: column 17 is"},
-      {"an FP4 scale that is not a number", Kind::bad_file,
-       [](CheckpointBuild& b) { set_byte(b, "layers.2.ffn.experts.1.w3.scale", 5 * 8 + 2, 255); },
-       "tensor layers.2.ffn.experts.1.w3.weight: row 5: the scale of columns 64 to 95"},
-      {"an expert that is not there", Kind::bad_file,
-       [](CheckpointBuild& b) { set_byte(b, "layers.1.ffn.gate.tid2eid", 8 * (2 * 9 + 1), 4); },
-       "tensor layers.1.ffn.gate.tid2eid: row 9: column 1 is expert 4 of 4"},
-      {"an expert below 0", Kind::bad_file,
-       [](CheckpointBuild& b) { set_byte(b, "layers.1.ffn.gate.tid2eid", 7, 0x80); }, "row 0: column 0 is expert -"},
-  };
-  CheckpointBuild good;
-  good.with_trunk();
-  for (const Refusal& c : cases) {
-    TempFolder folder;
-    CheckpointBuild build = good;
-    c.change(build);
-    build.save(folder / "in");
-    try {
-      convert(options_of(folder / "in", "mxfp4", "q8_0"), folder / "out.gguf");
-      ADD_FAILURE() << c.name << ": was accepted";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), c.kind) << c.name;
-      EXPECT_NE(std::string(error.what()).find(c.says), std::string::npos) << c.name << ": " << error.what();
-    }
-    for (const auto& entry : fs::directory_iterator(folder.path()))
-      EXPECT_EQ(entry.path().filename(), "in") << c.name << " left something behind";
-  }
-}
-
-TEST(Convert, RefusesOptionsThatDoNotFit) {
-  TempFolder folder;
-  CheckpointBuild build;
-  build.with_trunk();
-  CheckpointBuild::set_value(build.tensors.at("embed.weight"), 5, 1e6f);
-  build.save(folder.path());
-  const auto refusal = [&](const ConvertOptions& options) -> std::string {
-    try {
-      convert(options, folder / "out.gguf");
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
-  };
-  EXPECT_NE(refusal(options_of(folder.path(), "q9_9", "q8_0")).find("--experts q9_9: expected one of"),
-            std::string::npos);
-  EXPECT_NE(
-      refusal(options_of(folder.path(), "mxfp4", "q4_K")).find("rows of 128 values, q4_K needs a multiple of 256"),
-      std::string::npos);
-  EXPECT_NE(refusal(options_of(folder.path(), "mxfp4", "q8_0", "f16")).find("which f16 does not hold"),
-            std::string::npos);
-  ConvertOptions drafter = options_of(folder.path(), "mxfp4", "q8_0");
-  drafter.drafter = true;
-  EXPECT_NE(refusal(drafter).find("no drafter"), std::string::npos);
-  EXPECT_FALSE(fs::exists(folder / "out.gguf"));
-}
-
-TEST(Convert, AKeyThatTheCallerTakesResponsibilityForIsIgnored) {
-  TempFolder folder;
-  CheckpointBuild build;
-  build.config["attention_trick"] = 1;
-  build.with_trunk().save(folder.path());
-  ConvertOptions options = options_of(folder.path(), "mxfp4", "q8_0");
-  options.ignored_keys = {"attention_trick"};
-  EXPECT_NO_THROW(plan_conversion(options));
-}
-
 TEST(Convert, SaysWhatIsRoundedAndWhatIsLeftOut) {
   TempFolder folder;
   CheckpointBuild build;
@@ -570,6 +405,58 @@ TEST(Convert, SaysWhatIsRoundedAndWhatIsLeftOut) {
   const auto of_drafter = std::count_if(build.tensors.begin(), build.tensors.end(),
                                         [](const auto& tensor) { return tensor.first.starts_with("mtp."); });
   EXPECT_TRUE(has(std::to_string(of_drafter) + " tensors of a drafter are left out"));
+}
+
+/// Whether values are rounded is decided by the values, not by the names of the formats.
+TEST(Convert, SaysWhetherValuesAreTheSame) {
+  const struct {
+    const char* name;
+    Experts published;
+    const char *experts, *dense, *rest;
+    void (*change)(CheckpointBuild&);
+    const char* note;
+  } cases[] = {
+      {"FP4 in f16", Experts::fp4, "f16", "q8_0", "source", [](CheckpointBuild&) {},
+       "experts, FP4 to f16, the same values (18 tensors)"},
+      {"FP8 in f16", Experts::fp4, "f16", "f16", "source", [](CheckpointBuild&) {},
+       "dense, F8_E4M3 to f16, the same values (50 tensors)"},
+      {"one FP4 block with a scale below f16's", Experts::fp4, "f16", "q8_0", "source",
+       [](CheckpointBuild& b) {
+         set_byte(b, "layers.2.ffn.experts.1.w3.scale", 5 * 8 + 2, 127 - 26);
+         for (std::size_t i = 0; i < 16; ++i)
+           set_byte(b, "layers.2.ffn.experts.1.w3.weight", 5 * 128 + 2 * 16 + i, 0x11);
+       },
+       "experts, FP4 to f16, rounded (1 tensors, 32 of 262144 values)"},
+      {"and one whose codes are even", Experts::fp4, "f16", "q8_0", "source",
+       [](CheckpointBuild& b) {
+         set_byte(b, "layers.2.ffn.experts.1.w3.scale", 5 * 8 + 2, 127 - 24);
+         for (std::size_t i = 0; i < 16; ++i)
+           set_byte(b, "layers.2.ffn.experts.1.w3.weight", 5 * 128 + 2 * 16 + i, 0x22);
+       },
+       "experts, FP4 to f16, the same values (18 tensors)"},
+      {"BF16 that f16 holds", Experts::fp4, "mxfp4", "q8_0", "f16",
+       [](CheckpointBuild& b) {
+         for (auto& [name, tensor] : b.tensors)
+           if (tensor.type == StoredType::bf16)
+             for (std::int64_t i = 0; i < tensor.count(); ++i) CheckpointBuild::set_value(tensor, i, 0.5f);
+         CheckpointBuild::set_value(b.tensors.at("head.weight"), 7, 0x1p-30f);
+       },
+       "rest, BF16 to f16, rounded (1 tensors, 1 of 131072 values)"},
+      {"the rest in blocks", Experts::fp4, "mxfp4", "q8_0", "q3_K", [](CheckpointBuild&) {},
+       "rest, BF16 to q3_K, rounded ("},
+      {"the rest widened", Experts::fp4, "mxfp4", "q8_0", "f32", [](CheckpointBuild&) {},
+       "rest, BF16 to f32, the same values ("},
+  };
+  for (const auto& c : cases) {
+    TempFolder folder;
+    CheckpointBuild build(c.published);
+    build.with_trunk();
+    c.change(build);
+    build.save(folder.path());
+    const std::vector<std::string> notes = plan_conversion(options_of(folder.path(), c.experts, c.dense, c.rest)).notes;
+    EXPECT_TRUE(std::any_of(notes.begin(), notes.end(), [&](const std::string& n) { return n.starts_with(c.note); }))
+        << c.name << ": " << ::testing::PrintToString(notes);
+  }
 }
 
 TEST(Convert, AnInterruptedRunLeavesNothing) {
@@ -591,30 +478,5 @@ TEST(Convert, AnInterruptedRunLeavesNothing) {
   }
   EXPECT_EQ(write_conversion(plan, folder / "out.gguf").size(), 1u);
 }
-
-TEST(Convert, ADamagedHeaderIsRefusedWhereverTheDamageIs) {
-  TempFolder folder;
-  CheckpointBuild build;
-  build.with_mtp().save(folder.path(), 1);
-  const fs::path path = folder / "model.safetensors";
-  const std::string file = testing::read_text(path);
-  const auto header = static_cast<std::size_t>(load_as<std::uint64_t>(file.data())) + 8;
-  ConvertOptions options = options_of(folder.path(), "mxfp4", "q8_0");
-  options.drafter = true;
-  EXPECT_NO_THROW(plan_conversion(options));
-  // A digit, a bracket or a letter becomes something else; spaces that pad the header may become nothing but spaces.
-  const std::size_t end = file.find_last_not_of(' ', header - 1);
-  std::fstream damage(path, std::ios::in | std::ios::out | std::ios::binary);
-  const auto put = [&](std::size_t at, char byte) {
-    damage.seekp(static_cast<std::streamoff>(at));
-    damage.put(byte).flush();
-  };
-  for (std::size_t at = 0; at <= end; at += 7) {
-    put(at, static_cast<char>(file[at] ^ 1));
-    EXPECT_THROW(plan_conversion(options), Error) << at << ": " << file.substr(at < 20 ? 0 : at - 20, 40);
-    put(at, file[at]);
-  }
-}
-
 }  // namespace
 }  // namespace lockstep

@@ -15,6 +15,7 @@
 #include "engine_runs.h"
 #include "gguf_build.h"
 #include "numerics/random.h"
+#include "numerics/round.h"
 #include "tensor/dequantize.h"
 #include "tensor/gguf_writer.h"
 
@@ -54,7 +55,6 @@ class QuantiseFile : public ::testing::Test {
     return "no error";
   }
 
- private:
   static std::unique_ptr<TempFolder> folder_;
 };
 std::unique_ptr<TempFolder> QuantiseFile::folder_;
@@ -178,8 +178,11 @@ TEST_F(QuantiseFile, BadRulesAreNamed) {
     std::string found, expected;
   } kCases[] = {
       {"matches nothing", error_of(options_of("", {"blk.*.ffn_gate_exp.weight=q4_K"})),
-       "--type blk.*.ffn_gate_exp.weight: no matrix of"},
-      {"matches vectors only", error_of(options_of("", {"output_norm.weight=q8_0"})), "no matrix of"},
+       "--type blk.*.ffn_gate_exp.weight=q4_K: no matrix of"},
+      {"matches vectors only", error_of(options_of("", {"output_norm.weight=q8_0"})),
+       "--type output_norm.weight=q8_0: 'output_norm.weight' of"},
+      {"and says so", error_of(options_of("", {"output_norm.weight=source"})), "is a vector, which stays as it is"},
+      {"a table", error_of(options_of("", {"*tid2eid*=q8_0"})), "is a table of ids, which stays as it is"},
       {"an unknown recipe", error_of(options_of("q2")), "--recipe q2: expected one of antirez-q2, antirez-q4"},
       {"nothing to do", error_of(options_of("")), "--recipe or --type: neither is given"},
   };
@@ -233,6 +236,113 @@ TEST_F(QuantiseFile, ReportsTheErrorOfEveryFormat) {
   EXPECT_FALSE(formats[DType::f32].is_measured);
 }
 
+/// A file of one block's matrices and vectors under a drafter's names.
+void write_drafter(const fs::path& path, const std::string& architecture, const std::string& block,
+                   std::initializer_list<const char*> others) {
+  GgufWriter writer(path);
+  writer.set("general.architecture", std::string_view(architecture));
+  std::vector<std::string> names;
+  for (const char* part : {"attn_q_a", "attn_kv", "attn_output_b", "ffn_gate_exps", "ffn_down_exps", "ffn_up_shexp"})
+    names.push_back(block + part + ".weight");
+  names.insert(names.end(), others.begin(), others.end());
+  for (const std::string& name : names) writer.add_tensor(name, DType::bf16, std::vector<std::int64_t>{256, 8});
+  writer.begin();
+  const std::vector<std::uint16_t> values(256 * 8, 0x3f80);
+  for (std::size_t i = 0; i < names.size(); ++i) writer.append(std::as_bytes(std::span(values)));
+  writer.finish();
+}
+
+TEST_F(QuantiseFile, RecipesTreatADraftersBlocksAsTheModels) {
+  write_drafter(path("mtp.gguf"), "deepseek4_mtp_support", "mtp.0.",
+                {"mtp.0.e_proj.weight", "mtp.0.h_proj.weight", "mtp.0.hc_head_fn.weight"});
+  write_drafter(path("dspark.gguf"), "dflash", "blk.2.", {"fc.weight", "markov_w1.weight"});
+  const struct {
+    const char *file, *recipe;
+    std::map<std::string, DType> types;
+  } cases[] = {
+      {"mtp.gguf",
+       "antirez-q2",
+       {{"mtp.0.ffn_gate_exps.weight", DType::iq2_xxs},
+        {"mtp.0.ffn_down_exps.weight", DType::q2_k},
+        {"mtp.0.attn_q_a.weight", DType::q8_0},
+        {"mtp.0.ffn_up_shexp.weight", DType::q8_0},
+        {"mtp.0.e_proj.weight", DType::q8_0},
+        {"mtp.0.h_proj.weight", DType::q8_0},
+        {"mtp.0.hc_head_fn.weight", DType::f16}}},
+      {"mtp.gguf",
+       "rocmfp2-strix",
+       {{"mtp.0.ffn_gate_exps.weight", DType::rocmfp2},
+        {"mtp.0.ffn_down_exps.weight", DType::rocmfp3},
+        {"mtp.0.attn_kv.weight", DType::rocmfp4},
+        {"mtp.0.attn_output_b.weight", DType::rocmfp4_fast}}},
+      {"mtp.gguf",
+       "mxfp4-native",
+       {{"mtp.0.ffn_gate_exps.weight", DType::mxfp4},
+        {"mtp.0.attn_kv.weight", DType::q8_0},
+        {"mtp.0.hc_head_fn.weight", DType::bf16}}},
+      {"dspark.gguf",
+       "antirez-q4",
+       {{"blk.2.ffn_gate_exps.weight", DType::q4_k},
+        {"blk.2.attn_kv.weight", DType::q8_0},
+        {"fc.weight", DType::q8_0},
+        {"markov_w1.weight", DType::f16}}},
+  };
+  for (const auto& c : cases) {
+    QuantiseOptions options = options_of(c.recipe);
+    options.in = path(c.file);
+    const QuantisePlan plan = plan_quantisation(options);
+    std::map<std::string_view, DType> found;
+    for (const QuantiseTensor& tensor : plan.tensors) found[tensor.source->name] = tensor.to;
+    for (const auto& [name, type] : c.types)
+      EXPECT_EQ(info_of(found.at(name)).name, info_of(type).name) << c.recipe << ", " << name;
+  }
+}
+
+TEST_F(QuantiseFile, AValueThatTheScalesDoNotReachIsNamedAndNothingIsLeft) {
+  const struct {
+    const char* name;
+    float value;
+    const char* type;
+    bool is_held;
+  } cases[] = {
+      {"f16's largest in ROCmFP4", 65504, "q4_0_rocmfp4", false},
+      {"a negative one in ROCmFP2", -60000, "q2_0_rocmfp2", false},
+      {"f16's largest in Q8_0", 65504, "q8_0", true},
+      {"f16's largest in IQ2_XXS", 65504, "iq2_xxs", true},
+      {"two thousand in ROCmFP4", 2000, "q4_0_rocmfp4", true},
+      {"two thousand in ROCmFP2", 2000, "q2_0_rocmfp2", false},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.name);
+    {
+      GgufWriter writer(path("large.gguf"));
+      writer.set("general.architecture", std::string_view("deepseek4"));
+      writer.add_tensor("output.weight", DType::f16, std::vector<std::int64_t>{256, 9});
+      writer.begin();
+      std::vector<std::uint16_t> values(256 * 9);
+      for (std::size_t i = 0; i < values.size(); ++i) values[i] = f32_to_f16(random_normal(3, i));
+      values[7 * 256 + 40] = f32_to_f16(c.value);
+      writer.append(std::as_bytes(std::span(values)));
+      writer.finish();
+    }
+    QuantiseOptions options = options_of("", {std::string("*=") + c.type});
+    options.in = path("large.gguf");
+    try {
+      quantise(options, path("from-large.gguf"));
+      EXPECT_TRUE(c.is_held);
+    } catch (const Error& error) {
+      EXPECT_FALSE(c.is_held) << error.what();
+      EXPECT_NE(std::string(error.what()).find("'output.weight', row 7, column 40 is "), std::string::npos)
+          << error.what();
+      EXPECT_NE(std::string(error.what()).find("expected a number that " + std::string(c.type) + " holds"),
+                std::string::npos)
+          << error.what();
+    }
+    EXPECT_EQ(fs::exists(path("from-large.gguf")), c.is_held);
+    fs::remove(path("from-large.gguf"));
+  }
+}
+
 TEST_F(QuantiseFile, AValueThatIsNoNumberIsNamedAndNothingIsLeft) {
   const fs::path bad = path("bad.gguf");
   std::string bytes = testing::read_text(model());
@@ -257,7 +367,7 @@ TEST_F(QuantiseFile, AValueThatIsNoNumberIsNamedAndNothingIsLeft) {
         << error.what();
   }
   EXPECT_FALSE(fs::exists(path("from-bad.gguf")));
-  EXPECT_FALSE(fs::exists(path("from-bad.gguf.part")));
+  EXPECT_TRUE(test::unfinished_in(folder_->path()).empty());
 }
 
 TEST_F(QuantiseFile, CancellingLeavesNothing) {
@@ -271,7 +381,7 @@ TEST_F(QuantiseFile, CancellingLeavesNothing) {
     EXPECT_EQ(error.kind(), Error::Kind::cancelled);
   }
   EXPECT_FALSE(fs::exists(path("cancelled.gguf")));
-  EXPECT_FALSE(fs::exists(path("cancelled.gguf.part")));
+  EXPECT_TRUE(test::unfinished_in(folder_->path()).empty());
 }
 
 TEST_F(QuantiseFile, TheInputIsNotOverwritten) {
@@ -340,6 +450,23 @@ TEST_F(QuantiseFile, ImportancesGoToTheirOwnExpert) {
   EXPECT_EQ(weighted.string_of("quantize.imatrix.dataset"), "prompts.txt");
   EXPECT_EQ(weighted.int_of("quantize.imatrix.entries_count"), 15);
   EXPECT_EQ(weighted.int_of("quantize.imatrix.chunks_count"), 7);
+}
+
+TEST_F(QuantiseFile, ImportancesOfAModelAreNotADrafters) {
+  Importance importance;
+  importance.entries.emplace("blk.0.ffn_gate_exps.weight", ImportanceEntry(256, 1));
+  write_importance(importance, path("trunk.gguf"));
+  for (const char* architecture : {"dflash", "deepseek4_mtp_support"}) {
+    write_drafter(path("drafter.gguf"), architecture, "blk.0.", {});
+    QuantiseOptions options = options_of("mxfp4-native");
+    options.in = path("drafter.gguf");
+    EXPECT_EQ(error_of(options), "no error");
+    options.importance = path("trunk.gguf");
+    const std::string message = error_of(options);
+    for (const std::string& part : {path("drafter.gguf").string(), path("trunk.gguf").string(),
+                                    std::string("'") + architecture + "'", std::string("expected deepseek4")})
+      EXPECT_NE(message.find(part), std::string::npos) << message;
+  }
 }
 
 TEST_F(QuantiseFile, ImportancesOfAnotherModelAreRefused) {

@@ -232,6 +232,43 @@ TEST_P(EveryFormat, TheScaleOfImportancesDoesNotMatter) {
   EXPECT_EQ(quantised(quantiser, rows, importance, 512), quantised(quantiser, rows, larger, 512));
 }
 
+TEST_P(EveryFormat, HoldsWhatItsScalesReachAndNamesWhatTheyClip) {
+  // f32, bf16 and MXFP4 reach far; UE4M3 scales end first, those of ROCmFP2 at 448.
+  const bool is_wide = GetParam() == DType::f32 || GetParam() == DType::bf16 || GetParam() == DType::mxfp4;
+  const struct {
+    const char* name;
+    float usual, odd;  // all values but one, around; and that one
+    bool is_held;
+  } kCases[] = {
+      {"weights", 0.02f, 0.1f, true},
+      {"normal rows of a hundred", 100, 300, true},
+      {"an outlier that is looked at", 0.02f, 400, true},
+      {"blocks far apart", 1e-3f, 330, true},
+      {"an outlier of 1e11", 0.02f, 1e11f, is_wide},
+      {"a negative one", 0.02f, -1e11f, is_wide},
+      {"beyond every search", 0.02f, 3e38f, GetParam() == DType::f32 || GetParam() == DType::bf16},
+      {"infinite", 0.02f, std::numeric_limits<float>::infinity(), false},
+      {"no number", 0.02f, std::nanf(""), false},
+  };
+  const Quantiser quantiser(GetParam());
+  std::vector<float> importance(512);
+  for (std::size_t i = 0; i < importance.size(); ++i) importance[i] = 0.01f + std::fabs(random_normal(12, i));
+  for (const auto& c : kCases) {
+    for (const std::vector<float>& weights : {std::vector<float>(), importance}) {
+      std::vector<float> row(512);
+      for (std::size_t i = 0; i < row.size(); ++i) row[i] = c.usual * random_normal(13, i);
+      row[301] = c.odd;
+      const auto bytes = quantised(quantiser, row, weights, 512);
+      const auto found = first_unheld(quantiser, row, weights, bytes.data());
+      if (c.is_held) {
+        EXPECT_EQ(found, std::nullopt) << c.name << ", column " << *found;
+      } else {
+        EXPECT_EQ(found, std::optional<std::size_t>(301)) << c.name;
+      }
+    }
+  }
+}
+
 TEST(Quantise, RefusesFormatsThatItCannotMake) {
   for (const DTypeInfo& info : all_dtypes()) {
     if (can_quantise(info.dtype)) continue;

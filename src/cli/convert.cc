@@ -3,12 +3,15 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 
 #include "cli/command.h"
 #include "cli/interrupts.h"
+#include "cli/memory_plan.h"
 #include "cli/progress.h"
+#include "cli/split.h"
 
 namespace lockstep {
 namespace {
@@ -22,18 +25,20 @@ struct ConvertCommand {
 
 int run_convert(const ConvertCommand& command) {
   Interrupts interrupts(Interrupts::kEveryEnd);  // before the threads start, which inherit it
-  const Interrupts::Stops stops(interrupts);
   const ConvertPlan plan = plan_conversion(command.convert);
+  const Interrupts::Stops stops(interrupts);  // until here a signal ends the program at once
   constexpr const char* kKinds[] = {"model", "DSpark drafter", "MTP drafter"};
-  fmt::print(stderr, "{}: {}, {} layers, {} tensors, {:.3f} GB, from {} files of {:.3f} GB\n", command.out,
+  fmt::print(stderr, "{}: {}, {} layers, {} tensors, {}, from {} files of {}\n", command.out,
              kKinds[static_cast<std::size_t>(plan.kind)], plan.model.layers.size(), plan.tensors.size(),
-             static_cast<double>(plan.bytes()) / 1e9, plan.checkpoint->file_count(),
-             static_cast<double>(plan.checkpoint->file_bytes()) / 1e9);
+             human_bytes(plan.bytes()), plan.checkpoint->file_count(), human_bytes(plan.checkpoint->file_bytes()));
+  const auto largest =
+      std::max_element(plan.tensors.begin(), plan.tensors.end(),
+                       [](const ConvertTensor& a, const ConvertTensor& b) { return a.bytes() < b.bytes(); });
   for (const std::string& note : plan.notes) fmt::print(stderr, "  {}\n", note);
   Progress progress;
   ConvertRun run;
   run.threads = command.threads;
-  run.part_bytes = static_cast<std::uint64_t>(command.part_gb * 1e9);
+  run.part_bytes = part_bytes_of(command.part_gb, largest->name, largest->bytes());
   run.progress = [&](std::uint64_t done, std::uint64_t total) { progress.show(done, total); };
   run.cancelled = [&] { return stops.flag().load(); };
   const auto files = write_conversion(plan, command.out, run);
@@ -70,9 +75,7 @@ void add_convert(CLI::App& app, Run& run) {
       ->add_option("--ignore-key", options->convert.ignored_keys,
                    "a key of config.json that this program does not know and that you know not to matter")
       ->type_name("KEY");
-  command->add_option("--split", options->part_gb, "greatest size of one file, in GB (10^9 bytes); 0: one file")
-      ->check(CLI::Range(0.0, 1e6))
-      ->capture_default_str();
+  add_split_option(*command, options->part_gb);
   command->add_option("--threads", options->threads, "threads; 0 = one for each CPU")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();

@@ -134,7 +134,9 @@ void add_eval(CLI::App& app, Run& run) {
       ->add_option("--compare-mode", options->compare_mode,
                    "mode of the reference, official or plain; without --compare the reference is MODEL itself")
       ->check(CLI::IsMember({"official", "plain"}));
-  command->add_option("--failures", options->failures, "failing cases shown")->capture_default_str();
+  command->add_option("--failures", options->failures, "failing cases shown")
+      ->check(CLI::Range(0, 1 << 30))
+      ->capture_default_str();
   command->add_flag("--json", options->json, "the report as JSON, with every failing case");
   command->callback([options, &run] { run = [options] { return run_eval(*options); }; });
 }

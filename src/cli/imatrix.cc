@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "base/output_file.h"
 #include "cli/command.h"
 #include "cli/count_progress.h"
 #include "cli/interrupts.h"
@@ -75,6 +76,7 @@ int run_imatrix(const ImatrixCommand& command) {
                                                        command.context, most));
   const std::int64_t context = command.context > 0 ? command.context : std::min(kUsualContext, most);
   const auto prompts = read_prompts(engine->tokenizer(), command, context);
+  refuse_input(replaced_file(command.out), engine->file().inputs({command.prompts}));  // not after hours of work
   const Interrupts::Stops stops(interrupts);
   Importance importance;
   {

@@ -48,6 +48,7 @@ int run_oracle(const LogitsOptions& options, const std::atomic<bool>& cancelled)
   const Gguf file(options.model.model, gguf_options_of(options.model));
   const Config config = read_config(file);
   const std::vector<std::vector<Token>> sequences = read_sequences(options, config);
+  refuse_input(options.out, file.inputs({options.tokens}));
   OutputFile out(options.out);
   const DType type_107 = meaning_of_107(file, rocmfp2_of(options.model), print_note).value_or(DType::rocmfp2);
   for (const std::vector<Token>& sequence : sequences) {
@@ -67,6 +68,7 @@ int run_logits(const LogitsOptions& options) {
   // A chunk is a step: the engine is made for as many rows.
   const auto engine = load_engine(options.model, std::max(kUsualRows, schedule.chunk));
   const std::vector<std::vector<Token>> sequences = read_sequences(options, engine->config());
+  refuse_input(options.out, engine->file().inputs({options.tokens}));
   OutputFile out(options.out);
   std::vector<std::uint64_t> first_row(sequences.size() + 1, 0);
   for (std::size_t s = 0; s < sequences.size(); ++s) first_row[s + 1] = first_row[s] + sequences[s].size();

@@ -1,9 +1,13 @@
 // The program: finds the command, runs it, and is the one place where its errors become a message and an exit code.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <iostream>
+#include <iterator>
+#include <string>
+#include <string_view>
 
 #include "base/error.h"
 #include "cli/command.h"
@@ -13,6 +17,23 @@ namespace {
 int exit_code(lockstep::Error::Kind kind) {
   using Kind = lockstep::Error::Kind;
   return kind == Kind::bad_argument || kind == Kind::bad_file || kind == Kind::unsupported ? 2 : 1;
+}
+
+/// An empty path is a shell variable that was not set, and never means a file or a folder: refused before a command
+/// takes it for "none given".
+void refuse_empty_paths(CLI::App& app) {
+  constexpr std::string_view kPaths[] = {
+      "MODEL",       "IN",          "OUT",     "CHECKPOINT",     "DIR",        "FILE",      "FILES",    "JSONL",
+      "--out",       "--suite",     "--text",  "--compare",      "--imatrix",  "--prompts", "--tokens", "--prompt-file",
+      "--cache-dir", "--tokenizer", "--trace", "--api-key-file", "--tls-cert", "--tls-key", "--config"};
+  const CLI::Validator is_named(
+      [](std::string& path) { return path.empty() ? std::string("is empty, expected a name") : std::string(); }, "");
+  for (CLI::App* command : app.get_subcommands(nullptr)) {
+    for (CLI::Option* option : command->get_options())
+      if (std::find(std::begin(kPaths), std::end(kPaths), option->get_name()) != std::end(kPaths))
+        option->check(is_named);
+    refuse_empty_paths(*command);
+  }
 }
 
 /// What was printed may still be in a buffer, and the disk full.
@@ -49,6 +70,7 @@ int main(int argc, char** argv) {
   lockstep::add_convert(app, run);
   lockstep::add_cache(app, run);
   lockstep::add_doctor(app, run);
+  refuse_empty_paths(app);
   const auto is_named = [&](CLI::App* command) { return command->check_name(argv[1]); };
   if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(is_named).empty()) {
     fmt::print(stderr, "lockstep: no command \"{}\"; lockstep --help lists them\n", argv[1]);

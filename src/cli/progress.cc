@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "cli/memory_plan.h"
+
 namespace lockstep {
 
 Progress::Progress()
@@ -18,16 +20,17 @@ void Progress::show(std::uint64_t done, std::uint64_t total) {
   if (std::chrono::duration<double>(now - shown_).count() < wait) return;
   shown_ = now;
   const double rate = static_cast<double>(done) / std::max(elapsed, 1e-3);
-  fmt::print(stderr, "{}{:.2f} of {:.2f} GB, {:.2f} GB/s, {:.0f} s left  {}", is_terminal_ ? "\r" : "",
-             static_cast<double>(done) / 1e9, static_cast<double>(total) / 1e9, rate / 1e9,
+  fmt::print(stderr, "{}{} of {}, {}/s, {:.0f} s left  {}", is_terminal_ ? "\r" : "", human_bytes(done),
+             human_bytes(total), human_bytes(static_cast<std::uint64_t>(rate)),
              static_cast<double>(total - done) / std::max(rate, 1.0), is_terminal_ ? "" : "\n");
   std::fflush(stderr);
 }
 
 void Progress::finish(std::uint64_t total) const {
   const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  fmt::print(stderr, "{}{:.3f} GB in {:.1f} s, {:.2f} GB/s          \n", is_terminal_ ? "\r" : "",
-             static_cast<double>(total) / 1e9, elapsed, static_cast<double>(total) / 1e9 / std::max(elapsed, 1e-3));
+  const double rate = static_cast<double>(total) / std::max(elapsed, 1e-3);
+  fmt::print(stderr, "{}{} in {:.1f} s, {}/s          \n", is_terminal_ ? "\r" : "", human_bytes(total), elapsed,
+             human_bytes(static_cast<std::uint64_t>(rate)));
 }
 
 }  // namespace lockstep

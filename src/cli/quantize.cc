@@ -2,12 +2,15 @@
 #include <fmt/core.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "cli/command.h"
 #include "cli/interrupts.h"
+#include "cli/memory_plan.h"
 #include "cli/options.h"
 #include "cli/progress.h"
+#include "cli/split.h"
 #include "engine/quantise.h"
 
 namespace lockstep {
@@ -42,10 +45,10 @@ int run_quantize(const QuantizeCommand& command) {
   options.rocmfp2 = rocmfp2_of(command.meaning);
   options.meaning_of_108 = gguf_options_of(command.meaning).meaning_of_108;
   Interrupts interrupts(Interrupts::kEveryEnd);  // before the threads start, which inherit it
-  const Interrupts::Stops stops(interrupts);
   const QuantisePlan plan = plan_quantisation(options);
-  fmt::print(stderr, "{}: {} tensors, {:.3f} GB, from {:.3f} GB\n", command.out, plan.tensors.size(),
-             static_cast<double>(plan.bytes()) / 1e9, static_cast<double>(plan.file->file_bytes()) / 1e9);
+  const Interrupts::Stops stops(interrupts);  // until here a signal ends the program at once
+  fmt::print(stderr, "{}: {} tensors, {}, from {}\n", command.out, plan.tensors.size(), human_bytes(plan.bytes()),
+             human_bytes(plan.file->file_bytes()));
   for (const std::string& note : plan.notes) fmt::print(stderr, "  {}\n", note);
   if (command.is_plan) {
     print_plan(plan);
@@ -54,14 +57,17 @@ int run_quantize(const QuantizeCommand& command) {
   Progress progress;
   QuantiseRun run;
   run.threads = command.threads;
-  run.part_bytes = static_cast<std::uint64_t>(command.part_gb * 1e9);
+  const auto largest =
+      std::max_element(plan.tensors.begin(), plan.tensors.end(),
+                       [](const QuantiseTensor& a, const QuantiseTensor& b) { return a.bytes() < b.bytes(); });
+  run.part_bytes = part_bytes_of(command.part_gb, largest->source->name, largest->bytes());
   run.progress = [&](std::uint64_t done, std::uint64_t total) { progress.show(done, total); };
   run.cancelled = [&] { return stops.flag().load(); };
   const QuantiseResult result = write_quantised(plan, command.out, run);
   progress.finish(plan.bytes());
   for (const QuantisedFormat& format : result.formats)
-    fmt::print(stderr, "  {:<20} {:>5} tensors {:>10.3f} GB  {}\n", info_of(format.dtype).name, format.tensors,
-               static_cast<double>(format.bytes) / 1e9,
+    fmt::print(stderr, "  {:<20} {:>5} tensors {:>10}  {}\n", info_of(format.dtype).name, format.tensors,
+               human_bytes(format.bytes),
                format.is_measured ? fmt::format("relative error {:.5f}", format.error) : "as in the input");
   if (result.files.size() > 1)
     fmt::print(stderr, "{} files, from {} on\n", result.files.size(), result.files.front().string());
@@ -91,9 +97,7 @@ void add_quantize(CLI::App& app, Run& run) {
                    "importances of the columns, as lockstep imatrix or llama.cpp write them (GGUF)")
       ->check(CLI::ExistingFile);
   command->add_flag("--plan", options->is_plan, "print what every tensor would become, and write nothing");
-  command->add_option("--split", options->part_gb, "greatest size of one file, in GB (10^9 bytes); 0: one file")
-      ->check(CLI::Range(0.0, 1e6))
-      ->capture_default_str();
+  add_split_option(*command, options->part_gb);
   command
       ->add_option("--rocmfp2", options->meaning.rocmfp2,
                    "meaning of tensor type 107 in the input: auto (decided from the data), fixed, affine, s40")

@@ -8,6 +8,7 @@
 
 #include "cli/command.h"
 #include "cli/interrupts.h"
+#include "cli/memory_plan.h"
 #include "cli/progress.h"
 
 namespace lockstep {
@@ -21,9 +22,9 @@ struct SynthCommand {
 
 int run_synth(const SynthCommand& command) {
   const SynthPlan plan = plan_synth(command.synth);
-  fmt::print(stderr, "{}: {} {}, {} layers, {} experts, {} tensors, {:.3f} GB\n", command.out, command.synth.preset,
+  fmt::print(stderr, "{}: {} {}, {} layers, {} experts, {} tensors, {}\n", command.out, command.synth.preset,
              command.synth.types, plan.config.layers.size(), plan.config.experts, plan.tensors.size(),
-             static_cast<double>(plan.bytes()) / 1e9);
+             human_bytes(plan.bytes()));
   Interrupts interrupts(Interrupts::kEveryEnd);  // before the threads start, which inherit it
   const Interrupts::Stops stops(interrupts);
   Progress progress;

@@ -49,6 +49,10 @@ std::vector<Passage> text_passages(Engine& engine, const TextOptions& options) {
   const std::int64_t stride = options.stride > 0 ? options.stride : std::max<std::int64_t>(context / 2, 1);
   const Tokenizer& tokenizer = engine.tokenizer();
   const std::vector<Token> text = tokenizer.encode(read_text_file(options.file, "--text"), Trust::untrusted);
+  if (text.size() < (tokenizer.bos() ? 1u : 2u))
+    throw Error(Error::Kind::bad_argument, "--text: " + options.file + " has " +
+                                               (text.empty() ? "no token" : "one token") +
+                                               ", nothing to score in it; expected at least two");
   return cut_text(text, tokenizer.bos(), context, stride);
 }
 

@@ -71,7 +71,7 @@ constexpr std::array<std::string_view, 44> kInertKeys = {"_commit_hash",
 Json read_json(const fs::path& path) {
   const MappedFile file(path);
   if (file.bytes().size() > kMaxFileBytes)
-    throw Error(Error::Kind::bad_file, path.string() + ": more than 256 MB of JSON");
+    throw Error(Error::Kind::bad_file, path.string() + ": more than 256 MB, expected a file of settings");
   try {
     return parse_json({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, path.string());
   } catch (const Error& error) {  // the parser takes a request's side
@@ -83,7 +83,7 @@ Json read_json(const fs::path& path) {
 class Keys {
  public:
   Keys(const Json& object, std::string where) : object_(object), where_(std::move(where)) {
-    if (!object.is_object()) throw Error(Error::Kind::bad_file, where_ + ": not a JSON object");
+    if (!object.is_object()) throw Error(Error::Kind::bad_file, where_ + ": expected a JSON object");
   }
 
   Error bad(std::string_view key, const std::string& what) const {
@@ -100,38 +100,50 @@ class Keys {
     return found == object_.end() || found->is_null() ? nullptr : &*found;
   }
   const Json& require(std::string_view key) {
-    const Json* found = find(key);
-    if (found == nullptr) throw bad(key, "is missing");
+    const Json* found = find_given(key);
+    if (found == nullptr) throw bad(key, "is missing, expected one as published");
     return *found;
+  }
+  /// nullptr when it is absent. Null would mean something, and we do not know what.
+  const Json* find_given(std::string_view key) {
+    if (object_.contains(key) && object_.find(key)->is_null()) throw bad(key, "is null, expected a value");
+    return find(key);
   }
 
   int size(std::string_view key, std::int64_t least = 1, std::int64_t most = 1 << 24) {
     return integer(key, require(key), least, most);
   }
   int size_or(std::string_view key, int fallback, std::int64_t least = 1, std::int64_t most = 1 << 24) {
-    const Json* found = find(key);
+    const Json* found = find_given(key);
+    if (found == nullptr) assume(key, fmt::format("{}", fallback));
     return found == nullptr ? fallback : integer(key, *found, least, most);
   }
-  double positive_or(std::string_view key, double fallback) {
-    const Json* found = find(key);
-    if (found == nullptr) return fallback;
-    const double value = found->is_number() ? found->get<double>() : 0;
-    if (!(value > 0) || value > 1e30) throw bad(key, fmt::format("is {}, expected a positive number", text(*found)));
+  double real_or(std::string_view key, double fallback, double least, double most) {
+    const Json* found = find_given(key);
+    if (found == nullptr) {
+      assume(key, fmt::format("{:g}", fallback));
+      return fallback;
+    }
+    const double value = found->is_number() ? found->get<double>() : NAN;
+    if (!(value >= least && value <= most))
+      throw bad(key, fmt::format("is {}, expected a number from {:g} to {:g}", text(*found), least, most));
     return value;
   }
   std::vector<int> sizes(std::string_view key, std::int64_t least, std::int64_t most) {
     const Json& list = require(key);
-    if (!list.is_array()) throw bad(key, "is not a list");
+    if (!list.is_array()) throw bad(key, fmt::format("is {}, expected a list of whole numbers", text(list)));
     std::vector<int> values;
     for (const Json& item : list) values.push_back(integer(key, item, least, most));
     return values;
   }
-  /// A setting of which this engine does one value only.
+  /// A setting of which this engine does one value only; null is as good as false.
   template <class T>
   void must_be(std::string_view key, const T& expected) {
-    const Json* found = find(key);
+    const bool is_null = object_.contains(key) && object_.find(key)->is_null() && Json(expected) == Json(false);
+    const Json* found = is_null ? nullptr : find_given(key);
     if (found != nullptr && *found != Json(expected))
       throw unsupported(key, fmt::format("is {}, this engine does {} only", text(*found), text(Json(expected))));
+    if (found == nullptr && Json(expected) != Json(false)) assume(key, text(Json(expected)));
   }
   /// Groups of experts: one group, or none, is no grouping.
   void must_not_group(std::string_view key) {
@@ -140,11 +152,17 @@ class Keys {
       throw unsupported(key, fmt::format("is {}, this engine does not group experts", text(*found)));
   }
 
+  /// What this model's published files say, where this one says nothing: "rms_norm_eps 1e-06".
+  const std::vector<std::string>& assumed() const { return assumed_; }
+
+  bool has(std::string_view key) const { return object_.contains(key); }
+  bool has_read(std::string_view key) const { return std::find(read_.begin(), read_.end(), key) != read_.end(); }
+
   /// The members that nobody read.
   std::vector<std::string> unread() const {
     std::vector<std::string> names;
     for (const auto& [key, value] : object_.items())
-      if (std::find(read_.begin(), read_.end(), key) == read_.end()) names.push_back(key);
+      if (!has_read(key)) names.push_back(key);
     return names;
   }
 
@@ -162,9 +180,11 @@ class Keys {
     return static_cast<int>(number);
   }
 
+  void assume(std::string_view key, const std::string& value) { assumed_.push_back(fmt::format("{} {}", key, value)); }
+
   const Json& object_;
   std::string where_;
-  std::vector<std::string> read_;
+  std::vector<std::string> read_, assumed_;
 };
 
 void check_architecture(Keys& keys) {
@@ -183,26 +203,49 @@ void check_architecture(Keys& keys) {
   if (type != nullptr && *type != "deepseek_v4") refuse("model_type", dump_python(*type));
 }
 
-void read_rope(Keys& keys, Config& c) {
-  c.rope_base = keys.positive_or("rope_theta", 10000);
-  c.compressed_rope_base = keys.positive_or("compress_rope_theta", 160000);
-  c.yarn_factor = 16;
-  c.yarn_original = 65536;
-  c.yarn_beta_fast = 32;
-  c.yarn_beta_slow = 1;
-  const Json* scaling = keys.find("rope_scaling");
-  if (scaling == nullptr) return;
-  Keys rope(*scaling, "config.json: rope_scaling");
-  rope.must_be("type", "yarn");
-  rope.must_be("rope_type", "yarn");
-  c.yarn_factor = rope.positive_or("factor", c.yarn_factor);
-  c.yarn_original = rope.positive_or("original_max_position_embeddings", c.yarn_original);
-  c.yarn_beta_fast = rope.positive_or("beta_fast", c.yarn_beta_fast);
-  c.yarn_beta_slow = rope.positive_or("beta_slow", c.yarn_beta_slow);
+/// Returns what was assumed of it.
+std::vector<std::string> read_rope(Keys& keys, const std::string& path, Config& c) {
+  constexpr double kLeastBase = 1, kMostBase = 1e12;
+  c.rope_base = keys.real_or("rope_theta", 10000, kLeastBase, kMostBase);
+  c.compressed_rope_base = keys.real_or("compress_rope_theta", 160000, kLeastBase, kMostBase);
+  const Json* given = keys.find_given("rope_scaling");
+  const Json none = Json::object();
+  Keys rope(given == nullptr ? none : *given, path + ": rope_scaling");
+  if (rope.has("type")) rope.must_be("type", "yarn");
+  if (rope.has("rope_type") || !rope.has("type")) rope.must_be("rope_type", "yarn");
+  c.yarn_factor = rope.real_or("factor", 16, 1, 1e6);
+  c.yarn_original = rope.real_or("original_max_position_embeddings", 65536, 1, 1e9);
+  c.yarn_beta_fast = rope.real_or("beta_fast", 32, 1e-3, 1e6);
+  c.yarn_beta_slow = rope.real_or("beta_slow", 1, 1e-3, 1e6);
   // The model multiplies neither cosines nor scores by YaRN's magnitude, whatever these say.
   for (const char* key : {"mscale", "mscale_all_dim", "attention_factor"}) rope.find(key);
   if (const std::vector<std::string> unread = rope.unread(); !unread.empty())
     throw rope.unsupported(unread.front(), "is not known to this program");
+  std::vector<std::string> assumed;
+  for (const std::string& what : rope.assumed()) assumed.push_back("rope_scaling." + what);
+  return assumed;
+}
+
+/// Weights of other methods may have the same names and element types, and mean something else.
+void check_quantisation(Keys& keys, const std::string& path) {
+  const Json* given = keys.find("quantization_config");
+  if (given == nullptr) return;
+  Keys config(*given, path + ": quantization_config");
+  config.must_be("quant_method", "fp8");
+  config.must_be("fmt", "e4m3");
+  config.must_be("weight_block_size", std::vector<int>{128, 128});
+}
+
+void check_ignored(const Keys& keys, const std::string& path, const std::vector<std::string>& ignored) {
+  for (const std::string& key : ignored) {
+    if (!keys.has(key))
+      throw Error(Error::Kind::bad_argument,
+                  fmt::format("--ignore-key {}: {} has no such key, expected one that it has", key, path));
+    if (keys.has_read(key))
+      throw Error(Error::Kind::bad_argument,
+                  fmt::format("--ignore-key {}: this program reads that key of {}, expected one that it does not know",
+                              key, path));
+  }
 }
 
 void refuse_unknown(const Keys& keys, const std::vector<std::string>& ignored) {
@@ -284,12 +327,12 @@ CheckpointConfig read_checkpoint_config(const fs::path& folder, const std::vecto
   c.streams = keys.size("hc_mult", 1, 64);
   if (c.streams != 4) throw keys.unsupported("hc_mult", fmt::format("is {}, this engine does 4 only", c.streams));
   out.hash_layers = keys.size("num_hash_layers", 0, layers);
-  c.hyper_epsilon = static_cast<float>(keys.positive_or("hc_eps", 1e-6));
-  c.norm_epsilon = static_cast<float>(keys.positive_or("rms_norm_eps", 1e-6));
-  c.route_scale = static_cast<float>(keys.positive_or("routed_scaling_factor", 1.5));
-  const auto clamp = static_cast<float>(keys.positive_or("swiglu_limit", 10));
+  c.hyper_epsilon = static_cast<float>(keys.real_or("hc_eps", 1e-6, 1e-12, 0.1));
+  c.norm_epsilon = static_cast<float>(keys.real_or("rms_norm_eps", 1e-6, 1e-12, 0.1));
+  c.route_scale = static_cast<float>(keys.real_or("routed_scaling_factor", 1.5, 1e-3, 1e3));
+  const auto clamp = static_cast<float>(keys.real_or("swiglu_limit", 10, 1e-3, 1e6));
   c.context_length = keys.size_or("max_position_embeddings", 1048576);
-  read_rope(keys, c);
+  const std::vector<std::string> assumed_of_rope = read_rope(keys, path.string(), c);
   keys.must_be("num_key_value_heads", 1);
   keys.must_be("n_shared_experts", 1);
   keys.must_be("scoring_func", "sqrtsoftplus");
@@ -299,18 +342,24 @@ CheckpointConfig read_checkpoint_config(const fs::path& folder, const std::vecto
   keys.must_be("attention_bias", false);
   keys.must_not_group("n_group");
   keys.must_not_group("topk_group");
+  check_quantisation(keys, path.string());
 
   if (c.rotary % 2 != 0 || c.rotary > c.head_width || c.rotary > c.index_width)
     throw keys.bad("qk_rope_head_dim", fmt::format("is {}, expected an even number of at most {}", c.rotary,
                                                    std::min(c.head_width, c.index_width)));
-  if (c.heads % c.output_groups != 0) throw keys.bad("o_groups", "does not divide num_attention_heads");
+  if (c.heads % c.output_groups != 0)
+    throw keys.bad("o_groups",
+                   fmt::format("is {}, expected a divisor of num_attention_heads ({})", c.output_groups, c.heads));
   if (!std::has_single_bit(static_cast<unsigned>(c.index_width)) || c.index_width < 32)
     throw keys.bad("index_head_dim", fmt::format("is {}, expected a power of two from 32 on", c.index_width));
-  if (c.experts_used > c.experts) throw keys.bad("num_experts_per_tok", "is more than n_routed_experts");
+  if (c.experts_used > c.experts)
+    throw keys.bad("num_experts_per_tok",
+                   fmt::format("is {}, expected at most n_routed_experts ({})", c.experts_used, c.experts));
 
   for (const int ratio : keys.sizes("compress_ratios", 0, 1 << 16)) out.ratios.push_back(ratio);
   if (out.ratios.size() < static_cast<std::size_t>(layers))
-    throw keys.bad("compress_ratios", fmt::format("has {} entries for {} layers", out.ratios.size(), layers));
+    throw keys.bad("compress_ratios",
+                   fmt::format("has {} entries for {} layers, expected one a layer", out.ratios.size(), layers));
   for (int l = 0; l < layers; ++l) {
     const int ratio = out.ratios[static_cast<std::size_t>(l)];
     if (ratio != 0 && ratio != 4 && ratio != 128)
@@ -322,7 +371,10 @@ CheckpointConfig read_checkpoint_config(const fs::path& folder, const std::vecto
   if (const Json* name = keys.find("_name_or_path"); name != nullptr && name->is_string())
     out.name = fs::path(name->get<std::string>()).filename().string();
   if (out.name.empty()) out.name = fs::weakly_canonical(folder).filename().string();
+  check_ignored(keys, path.string(), ignored_keys);
   refuse_unknown(keys, ignored_keys);
+  out.assumed = keys.assumed();
+  out.assumed.insert(out.assumed.end(), assumed_of_rope.begin(), assumed_of_rope.end());
   return out;
 }
 
@@ -347,8 +399,8 @@ Vocabulary read_checkpoint_vocabulary(const fs::path& folder, int size) {
     v.types.push_back(static_cast<std::int32_t>(TokenType::unused));
   }
   if (!v.bos || !v.eos)
-    throw Error(Error::Kind::bad_file,
-                fmt::format("{}: no added token {}", path.string(), v.bos ? kEosText : kBosText));
+    throw Error(Error::Kind::bad_file, fmt::format("{}: no added token {}, expected it among them", path.string(),
+                                                   v.bos ? kEosText : kBosText));
 
   const Json config = read_json_if_there(folder / "tokenizer_config.json");
   const auto id_of = [&](const std::string& text) -> std::optional<Token> {
@@ -362,8 +414,15 @@ Vocabulary read_checkpoint_vocabulary(const fs::path& folder, int size) {
   std::error_code error;
   if (const fs::path jinja = folder / "chat_template.jinja"; fs::exists(jinja, error))
     v.chat_template = read_text(jinja);
-  check_vocabulary(v, size);
-  const Tokenizer tokenizer(v);  // merges and bytes are checked where they are used
+  try {
+    check_vocabulary(v, size);
+    const Tokenizer tokenizer(v);   // merges and bytes are checked where they are used
+  } catch (const Error& problem) {  // which speak of a GGUF file's keys
+    constexpr std::string_view kKeys = "tokenizer.ggml.";
+    std::string what = problem.what();
+    if (what.starts_with(kKeys)) what.erase(0, kKeys.size());
+    throw Error(problem.kind(), fmt::format("{}: {}", path.string(), what));
+  }
   return v;
 }
 

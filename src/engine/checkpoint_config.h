@@ -28,12 +28,14 @@ struct CheckpointConfig {
   int hash_layers = 0;
   std::vector<std::int32_t> ratios;  // as written: those of the trunk, then one a layer of a drafter
   std::optional<DsparkConfig> dspark;
-  std::string name;  // of the model: "_name_or_path", else the folder
+  std::string name;                  // of the model: "_name_or_path", else the folder
+  std::vector<std::string> assumed;  // keys that the file lacks, with the published model's values
 };
 
 /// Reads FOLDER/config.json. `ignored_keys` are keys that the caller takes the responsibility for.
 /// Throws Error::io; Error::bad_file naming the key that is missing or wrong; Error::unsupported for another model, a
-/// setting that this engine does not do, and keys that nobody knows.
+/// setting that this engine does not do, and keys that nobody knows; Error::bad_argument for an ignored key that is not
+/// there or that is read.
 CheckpointConfig read_checkpoint_config(const std::filesystem::path& folder,
                                         const std::vector<std::string>& ignored_keys = {});
 

@@ -36,9 +36,10 @@ class FirstProblem {
   std::string what_;
 };
 
-Error bad_row(const ConvertTensor& tensor, std::int64_t row, const std::string& what) {
+Error bad_row(const Checkpoint& checkpoint, const ConvertTensor& tensor, std::int64_t row, const std::string& what) {
   const StoredTensor& weight = *tensor.planes[static_cast<std::size_t>(row / tensor.rows())].weight;
-  return Error(Error::Kind::bad_file, fmt::format("tensor {}: row {}: {}", weight.name, row % tensor.rows(), what));
+  return Error(Error::Kind::bad_file, fmt::format("{}: tensor {}, row {}, {}", checkpoint.folder().string(),
+                                                  lockstep::quoted(weight.name), row % tensor.rows(), what));
 }
 
 /// Makes a tensor's bytes in order, a buffer at a time.
@@ -68,7 +69,7 @@ class TensorMaker {
           if (what) return problem.report(row, std::move(*what));
         }
       });
-      if (problem.row() >= 0) throw bad_row(tensor, problem.row(), problem.what());
+      if (problem.row() >= 0) throw bad_row(checkpoint_, tensor, problem.row(), problem.what());
       sink_.take();
       first = last;
       for (; released < first / rows; ++released) release(tensor.planes[static_cast<std::size_t>(released)]);
@@ -130,6 +131,14 @@ void set_keys(GgufWriter& writer, const ConvertPlan& plan) {
   writer.set("tokenizer.ggml.mask_token_id", static_cast<std::uint32_t>(dspark.mask_token));
 }
 
+/// Everything in the checkpoint's folder: what is not read today is no place for the output either.
+std::vector<std::filesystem::path> inputs_of(const ConvertPlan& plan) {
+  std::vector<std::filesystem::path> inputs;
+  for (const auto& entry : std::filesystem::directory_iterator(plan.checkpoint->folder()))
+    if (entry.is_regular_file()) inputs.push_back(entry.path());
+  return inputs;
+}
+
 }  // namespace
 
 std::int64_t ConvertTensor::rows() const { return ne.size() > 1 ? ne[1] : 1; }
@@ -146,8 +155,10 @@ std::uint64_t ConvertPlan::bytes() const {
 
 std::vector<std::filesystem::path> write_conversion(const ConvertPlan& plan, const std::filesystem::path& out,
                                                     const ConvertRun& run) {
-  check_room(out, plan.bytes());
   GgufWriterOptions options;
+  options.inputs = inputs_of(plan);
+  refuse_input(replaced_file(out), options.inputs);
+  check_room(out, plan.bytes());
   options.part_bytes = run.part_bytes;
   options.progress = run.progress;
   GgufWriter writer(out, options);

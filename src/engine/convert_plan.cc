@@ -5,7 +5,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <initializer_list>
 #include <set>
+#include <span>
 
 #include "base/error.h"
 #include "engine/convert.h"
@@ -15,6 +18,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::string_view kDrafterPrefix = "mtp.";
+constexpr int kMostStages = 64;                         // of a drafter; a number above is no stage
 constexpr std::string_view kOptionalPrefix = "model.";  // that some copies have before every name
 
 /// What decides a matrix's format.
@@ -54,6 +58,27 @@ DType format_named(std::string_view option, const std::string& name) {
   throw Error(Error::Kind::bad_argument, fmt::format("{} {}: expected one of {}", option, name, names));
 }
 
+/// A format as it is published, and nothing for codes with scales.
+std::optional<DType> published(const StoredTensor& weight) {
+  switch (weight.type) {
+    case StoredType::f32:
+      return DType::f32;
+    case StoredType::f16:
+      return DType::f16;
+    case StoredType::bf16:
+      return DType::bf16;
+    default:
+      return std::nullopt;
+  }
+}
+
+/// Tensors that fare alike.
+struct Rounding {
+  std::string what;
+  std::int64_t tensors, values;
+  std::int64_t inexact;  // of the values; 0 where it was not counted
+};
+
 class Planner {
  public:
   explicit Planner(ConvertPlan& plan)
@@ -64,16 +89,24 @@ class Planner {
     if (plan.options.rest != "source") rest_ = format_named("--rest", plan.options.rest);
     for (const StoredTensor& tensor : plan.checkpoint->tensors())
       if (is_of_successor(tensor.name))
-        throw Error(Error::Kind::unsupported, "tensor " + lockstep::quoted(tensor.name) +
-                                                  " belongs to DeepSeek V4.1, a model that this engine does not run");
+        throw Error(Error::Kind::unsupported,
+                    fmt::format("{}: tensor {} belongs to DeepSeek V4.1, a model that this engine does not run; "
+                                "expected V4 Flash",
+                                plan.options.checkpoint.string(), lockstep::quoted(tensor.name)));
   }
 
   void trunk() {
     plan_.kind = ConvertKind::trunk;
     plan_.model = c_;
     plan_.ratios = plan_.config.ratios;
+    const std::string folder = plan_.options.checkpoint.string();
+    if (std::all_of(all().begin(), all().end(), [](const StoredTensor& t) { return is_of_drafter(t.name); }))
+      throw Error(Error::Kind::bad_file, folder +
+                                             ": no tensor of a model is there, expected embed.weight and others; "
+                                             "those of a drafter (mtp.*) are converted with --drafter");
     if (find("hc_head_fn") == nullptr && find("embed.weight") != nullptr)
-      throw Error(Error::Kind::unsupported, "no tensor hc_head_fn: not V4 Flash (V4.1 has none), or incomplete");
+      throw Error(Error::Kind::unsupported,
+                  folder + ": no tensor hc_head_fn, expected V4 Flash (V4.1 has none), and all of it");
     matrix("embed.weight", "token_embd.weight", Role::rest, c_.vocabulary, c_.width);
     matrix("head.weight", "output.weight", Role::rest, c_.vocabulary, c_.width);
     vector("norm.weight", "output_norm.weight", c_.width);
@@ -82,12 +115,13 @@ class Planner {
       block(fmt::format("layers.{}.", l), fmt::format("blk.{}.", l), c_.layers[l]);
   }
 
+  /// Which one it is, any tensor tells that only that kind has: so a missing one is named, whichever it is.
   void drafter() {
-    if (find("mtp.0.main_proj.weight") != nullptr) return dspark();
-    if (find("mtp.0.e_proj.weight") != nullptr) return mtp();
+    if (has_tensor_with({".main_proj.", ".main_norm.", ".markov_head.", ".confidence_head."})) return dspark();
+    if (has_tensor_with({"mtp.0.e_proj.", "mtp.0.h_proj.", "mtp.0.enorm.", "mtp.0.hnorm."})) return mtp();
     throw Error(Error::Kind::bad_file, plan_.options.checkpoint.string() +
                                            ": no drafter: neither mtp.0.main_proj.weight (DSpark) nor "
-                                           "mtp.0.e_proj.weight (MTP) is there");
+                                           "mtp.0.e_proj.weight (MTP) is there, expected one of them");
   }
 
   /// Refuses what nobody asked for.
@@ -114,34 +148,55 @@ class Planner {
                               names.find("self_attn") != std::string::npos
                                   ? "; a checkpoint saved again by transformers? Give the published one"
                                   : ""));
+    if (!plan_.config.assumed.empty())
+      plan_.notes.push_back(
+          fmt::format("config.json does not say, assumed: {}", fmt::join(plan_.config.assumed, ", ")));
     if (of_drafter > 0)
       plan_.notes.push_back(fmt::format("{} tensors of a drafter are left out; --drafter writes them", of_drafter));
     if (of_vision > 0) plan_.notes.push_back(fmt::format("{} tensors for pictures are left out", of_vision));
-    for (const auto& [what, count] : roundings_) plan_.notes.push_back(fmt::format("{} ({} tensors)", what, count));
+    for (const Rounding& r : roundings_)
+      plan_.notes.push_back(
+          r.inexact == 0 ? fmt::format("{} ({} tensors)", r.what, r.tensors)
+                         : fmt::format("{} ({} tensors, {} of {} values)", r.what, r.tensors, r.inexact, r.values));
   }
 
  private:
   void dspark() {
     plan_.kind = ConvertKind::dspark;
     if (!plan_.config.dspark)
-      throw Error(Error::Kind::bad_file, plan_.options.checkpoint.string() +
-                                             ": tensors of a DSpark drafter, and no dspark_block_size in config.json");
+      throw Error(Error::Kind::bad_file,
+                  plan_.options.checkpoint.string() +
+                      ": tensors of a DSpark drafter, expected dspark_block_size in config.json");
     const DsparkConfig& d = *plan_.config.dspark;
-    int stages = 0;
-    while (find(fmt::format("mtp.{}.attn_norm.weight", stages)) != nullptr) ++stages;
+    const int stages = count_stages();
     own_layers(stages);
     const auto targets = static_cast<std::int64_t>(d.target_layers.size());
     matrix("mtp.0.main_proj.weight", "fc.weight", Role::dense, c_.width, targets * c_.width);
     vector("mtp.0.main_norm.weight", "enc.output_norm.weight", c_.width);
     for (int n = 0; n < stages; ++n)
       block(fmt::format("mtp.{}.", n), fmt::format("blk.{}.", n), plan_.model.layers[static_cast<std::size_t>(n)]);
-    const std::string last = fmt::format("mtp.{}.", std::max(0, stages - 1));
+    const std::string last = fmt::format("mtp.{}.", stages - 1);
     vector(last + "norm.weight", "output_norm.weight", c_.width);
     hyper_head(last, "output_hc");
     matrix(last + "markov_head.markov_w1.weight", "markov_w1.weight", Role::rest, c_.vocabulary, d.markov_rank);
     matrix(last + "markov_head.markov_w2.weight", "markov_w2.weight", Role::rest, c_.vocabulary, d.markov_rank);
     const std::string confidence = last + "confidence_head.proj.weight";
     if (find(confidence) != nullptr) matrix(confidence, "conf_proj.weight", Role::keep, 1, c_.width + d.markov_rank);
+  }
+
+  /// One past the last stage of which anything is there.
+  int count_stages() const {
+    int stages = 1;
+    for (const StoredTensor& tensor : all()) {
+      const std::string_view name = bare(tensor.name);
+      if (!name.starts_with(kDrafterPrefix)) continue;
+      int stage = 0;
+      const char* end = name.data() + name.size();
+      const auto [rest, error] = std::from_chars(name.data() + kDrafterPrefix.size(), end, stage);
+      if (error == std::errc() && rest != end && *rest == '.' && stage < kMostStages)
+        stages = std::max(stages, stage + 1);
+    }
+    return stages;
   }
 
   void mtp() {
@@ -268,7 +323,7 @@ class Planner {
         if (rest_ && info_of(*rest_).block_values == 1) return *rest_;
         break;
     }
-    return weight.type == StoredType::f32 ? DType::f32 : weight.type == StoredType::f16 ? DType::f16 : DType::bf16;
+    return published(weight).value_or(DType::bf16);
   }
 
   /// A tensor of floats with its scales, checked. FP8 takes one scale a tile, packed FP4 one a block.
@@ -296,6 +351,16 @@ class Planner {
     return out;
   }
 
+  std::span<const StoredTensor> all() const { return plan_.checkpoint->tensors(); }
+
+  bool has_tensor_with(std::initializer_list<std::string_view> parts) const {
+    return std::any_of(all().begin(), all().end(), [&](const StoredTensor& tensor) {
+      return is_of_drafter(tensor.name) && std::any_of(parts.begin(), parts.end(), [&](std::string_view part) {
+               return tensor.name.find(part) != std::string::npos;
+             });
+    });
+  }
+
   const StoredTensor* find(const std::string& name) const {
     const StoredTensor* found = plan_.checkpoint->find(name);
     return found != nullptr ? found : plan_.checkpoint->find(std::string(kOptionalPrefix) + name);
@@ -306,21 +371,24 @@ class Planner {
     const StoredTensor* found = find(name);
     if (found == nullptr)
       throw Error(Error::Kind::bad_file,
-                  fmt::format("{}: tensor {} is missing", plan_.options.checkpoint.string(), name));
+                  fmt::format("{}: tensor {} is missing, expected every tensor of the published checkpoint",
+                              plan_.options.checkpoint.string(), name));
     if (!shape.empty()) check_shape(*found, shape);
     used_.insert(found);
     return *found;
   }
 
-  static void check_shape(const StoredTensor& tensor, const std::vector<std::int64_t>& shape) {
+  void check_shape(const StoredTensor& tensor, const std::vector<std::int64_t>& shape) const {
     if (tensor.shape != shape)
       throw Error(Error::Kind::bad_file,
-                  fmt::format("tensor {} is {} {}, expected {}", lockstep::quoted(tensor.name), name_of(tensor.type),
-                              shape_text(tensor.shape), shape_text(shape)));
+                  fmt::format("{}: tensor {} is {} {}, expected {}", plan_.options.checkpoint.string(),
+                              lockstep::quoted(tensor.name), name_of(tensor.type), shape_text(tensor.shape),
+                              shape_text(shape)));
   }
-  static Error wrong_type(const StoredTensor& tensor, std::string_view expected) {
-    return Error(Error::Kind::bad_file, fmt::format("tensor {} is {} {}, expected {}", lockstep::quoted(tensor.name),
-                                                    name_of(tensor.type), shape_text(tensor.shape), expected));
+  Error wrong_type(const StoredTensor& tensor, std::string_view expected) const {
+    return Error(Error::Kind::bad_file,
+                 fmt::format("{}: tensor {} is {} {}, expected {}", plan_.options.checkpoint.string(),
+                             lockstep::quoted(tensor.name), name_of(tensor.type), shape_text(tensor.shape), expected));
   }
 
   ConvertTensor& add(const std::string& name, DType dtype, std::vector<std::int64_t> ne) {
@@ -331,33 +399,39 @@ class Planner {
     return tensor;
   }
 
-  static void check_blocks(const ConvertTensor& tensor, const std::string& from) {
+  void check_blocks(const ConvertTensor& tensor, const std::string& from) const {
     const DTypeInfo& info = info_of(tensor.dtype);
     if (tensor.ne[0] % info.block_values != 0)
       throw Error(Error::Kind::bad_argument,
-                  fmt::format("tensor {}: rows of {} values, {} needs a multiple of {}; choose another format", from,
-                              tensor.ne[0], info.name, info.block_values));
+                  fmt::format("{}: tensor {}: rows of {} values, {} needs a multiple of {}; expected another format",
+                              plan_.options.checkpoint.string(), from, tensor.ne[0], info.name, info.block_values));
   }
 
-  /// Counts what is rounded on the way, and what is not, for the reader.
+  /// Counts what is rounded on the way, and what is not, for the reader. In formats of blocks a value may come out the
+  /// same by chance of its neighbours; only codes and scales that are copied are called the same.
   void note(Role role, const ConvertTensor& tensor) {
-    if (role != Role::expert && role != Role::dense) return;
+    constexpr std::string_view kRoles[] = {"experts", "dense", "rest", "rest"};
+    if (role == Role::exact) return;
     const StoredTensor& weight = *tensor.planes.front().weight;
     const std::string_view type = is_packed_fp4(weight) ? "FP4" : name_of(weight.type);
-    // FP8 and FP4 have few significant bits, and bf16 has room for every scale; f16 mostly has.
-    const bool is_narrow = weight.type == StoredType::f8_e4m3 || is_packed_fp4(weight);
-    const bool is_exact = is_repacked(weight, tensor.dtype) || tensor.dtype == DType::f32 ||
-                          (tensor.dtype == DType::bf16 && (is_narrow || weight.type == StoredType::bf16)) ||
-                          (tensor.dtype == DType::f16 && weight.type == StoredType::f16);
-    const std::string what = fmt::format("{}, {} to {}, {}", role == Role::expert ? "experts" : "dense", type,
+    if (role != Role::expert && role != Role::dense && tensor.dtype == published(weight)) return;
+    std::int64_t inexact = 0;
+    const bool is_blocks = info_of(tensor.dtype).block_values > 1;
+    if (!is_blocks)
+      for (const ConvertSource& plane : tensor.planes) {
+        if (published(*plane.weight) == tensor.dtype) continue;
+        inexact += inexact_values(plane, tensor.rows(), tensor.ne[0], tensor.dtype);
+        plan_.checkpoint->release(*plane.weight);
+      }
+    const auto is_copied = [&](const ConvertSource& plane) { return is_repacked(*plane.weight, tensor.dtype); };
+    const bool is_exact = is_blocks ? std::all_of(tensor.planes.begin(), tensor.planes.end(), is_copied) : inexact == 0;
+    const std::string what = fmt::format("{}, {} to {}, {}", kRoles[static_cast<std::size_t>(role)], type,
                                          info_of(tensor.dtype).name, is_exact ? "the same values" : "rounded");
-    const auto found =
-        std::find_if(roundings_.begin(), roundings_.end(), [&](const auto& r) { return r.first == what; });
-    if (found == roundings_.end()) {
-      roundings_.emplace_back(what, 1);
-    } else {
-      ++found->second;
-    }
+    auto found = std::find_if(roundings_.begin(), roundings_.end(), [&](const Rounding& r) { return r.what == what; });
+    if (found == roundings_.end()) found = roundings_.insert(found, {what, 0, 0, 0});
+    ++found->tensors;
+    found->inexact += inexact;
+    found->values += tensor.rows() * tensor.ne[0] * std::ssize(tensor.planes);
   }
 
   /// Layers that choose experts by token have no use for a bias; checkpoints that also see pictures may hold one.
@@ -372,7 +446,7 @@ class Planner {
   DType experts_, dense_;
   std::optional<DType> rest_;
   std::set<const StoredTensor*> used_;
-  std::vector<std::pair<std::string, int>> roundings_;
+  std::vector<Rounding> roundings_;
 };
 
 }  // namespace

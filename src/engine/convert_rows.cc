@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
+#include <algorithm>
+#include <span>
 
 #include "base/bytes.h"
 #include "base/error.h"
@@ -11,8 +12,7 @@
 namespace lockstep {
 namespace {
 
-constexpr float kF16Overflow = 65520.0f;  // from here on a value becomes infinite
-constexpr std::uint8_t kBadScale = 255;   // E8M0's NaN
+constexpr std::uint8_t kBadScale = 255;  // E8M0's NaN
 
 std::uint8_t byte_at(const StoredTensor& tensor, std::int64_t i) {
   return std::to_integer<std::uint8_t>(tensor.bytes[static_cast<std::size_t>(i)]);
@@ -52,12 +52,24 @@ std::int64_t repack_fp4(const ConvertSource& source, std::int64_t row, std::int6
   return -1;
 }
 
+/// Whether every code times every one of the scales is a value of f16 or bf16: all are whole multiples of one power of
+/// two, below another, and have fewer significant bits than either format.
+bool scales_are_safe(const ConvertSource& source, DType dtype) {
+  const bool is_fp4 = is_packed_fp4(*source.weight);
+  const int unit = is_fp4 ? -1 : -9, top = is_fp4 ? 3 : 9;  // 0.5 to 6; 2^-9 to 448
+  const int least = dtype == DType::f16 ? -24 : -133, most = dtype == DType::f16 ? 16 : 128;
+  return std::all_of(source.scale->bytes.begin(), source.scale->bytes.end(), [&](std::byte scale) {
+    const int exponent = std::to_integer<int>(scale) - 127;
+    return exponent + unit >= least && exponent + top <= most;
+  });
+}
+
 template <class T>
 std::optional<std::string> copy_ids(const StoredTensor& table, std::int64_t row, std::int64_t width, std::int64_t ids,
                                     std::byte* out) {
   for (std::int64_t i = 0; i < width; ++i) {
     const auto id = load_as<T>(table.bytes.data() + static_cast<std::size_t>(row * width + i) * sizeof(T));
-    if (id < 0 || id >= ids) return fmt::format("column {} is expert {} of {}", i, id, ids);
+    if (id < 0 || id >= ids) return fmt::format("column {} is expert {} of {}, expected 0 to {}", i, id, ids, ids - 1);
     store_as(out + i * 4, static_cast<std::int32_t>(id));
   }
   return std::nullopt;
@@ -91,6 +103,18 @@ void decode_row(const ConvertSource& source, std::int64_t row, std::int64_t widt
   LOCKSTEP_CHECK(!"a matrix of a type that the plan lets through");
 }
 
+std::int64_t inexact_values(const ConvertSource& source, std::int64_t rows, std::int64_t width, DType dtype) {
+  if (dtype == DType::f32 || (source.scale != nullptr && scales_are_safe(source, dtype))) return 0;
+  std::vector<float> values(static_cast<std::size_t>(width));
+  std::int64_t count = 0;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    decode_row(source, row, width, values.data());
+    for (const float x : values)
+      count += x != (dtype == DType::f16 ? f16_to_f32(f32_to_f16(x)) : bf16_to_f32(f32_to_bf16(x)));
+  }
+  return count;
+}
+
 RowConverter::RowConverter(const ConvertTensor& tensor) : tensor_(tensor), width_(tensor.ne[0]) {
   if (tensor.dtype != DType::i32) quantiser_ = std::make_unique<const Quantiser>(tensor.dtype);
 }
@@ -105,15 +129,15 @@ std::optional<std::string> RowConverter::convert(std::int64_t plane, std::int64_
   if (is_repacked(*source.weight, tensor_.dtype)) {
     const std::int64_t bad = repack_fp4(source, row, width_, out);
     if (bad < 0) return std::nullopt;
-    return fmt::format("the scale of columns {} to {} is not a number", bad * kPackedBlock, bad * kPackedBlock + 31);
+    return fmt::format("the scale of columns {} to {} is not a number, expected a power of two", bad * kPackedBlock,
+                       bad * kPackedBlock + 31);
   }
   decode_row(source, row, width_, scratch);
-  for (std::int64_t i = 0; i < width_; ++i) {
-    if (!std::isfinite(scratch[i])) return fmt::format("column {} is {}", i, scratch[i]);
-    if (tensor_.dtype == DType::f16 && std::fabs(scratch[i]) >= kF16Overflow)
-      return fmt::format("column {} is {}, which f16 does not hold", i, scratch[i]);
-  }
-  quantiser_->quantise_row({scratch, static_cast<std::size_t>(width_)}, {}, out);
+  const std::span<const float> values(scratch, static_cast<std::size_t>(width_));
+  quantiser_->quantise_row(values, {}, out);
+  if (const auto bad = first_unheld(*quantiser_, values, {}, out))
+    return fmt::format("column {} is {}, expected a number that {} holds", *bad, values[*bad],
+                       info_of(tensor_.dtype).name);
   return std::nullopt;
 }
 

@@ -32,6 +32,11 @@ inline bool is_repacked(const StoredTensor& weight, DType dtype) {
 /// Source: docs/formats.md, "Checkpoints".
 void decode_row(const ConvertSource& source, std::int64_t row, std::int64_t width, float* out);
 
+/// How many values of a matrix are not among those of f32, f16 or bf16, which is `dtype`.
+///   source: as for decode_row, [rows, width]
+/// Of FP8 and packed FP4 the scales are read, and the codes only where a scale is near the end of the format's range.
+std::int64_t inexact_values(const ConvertSource& source, std::int64_t rows, std::int64_t width, DType dtype);
+
 /// Makes the rows of one tensor of the file. Const after construction: any number of threads may use it.
 class RowConverter {
  public:

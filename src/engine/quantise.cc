@@ -21,7 +21,6 @@ constexpr std::int64_t kPieceValues = 1 << 14;   // of a thread at a time, in wh
 constexpr std::int64_t kBufferValues = 1 << 22;  // of a buffer; the slowest formats take a second or two for them
 constexpr std::int64_t kCopyBytes = 16 << 20;
 constexpr std::int64_t kMeasuredRows = 8;  // one of so many
-constexpr float kF16Overflow = 65520.0f;   // from here on a value becomes infinite
 
 /// Sums over the rows that were measured.
 struct Errors {
@@ -82,20 +81,22 @@ class TensorQuantiser {
         for (std::int64_t row = first + i * piece; row < end; ++row) {
           dequantize_row(tensor.from, tensor.source->bytes.data() + static_cast<std::size_t>(row) * from_bytes, width,
                          scratch.row.data());
-          if (bad_column(tensor.to, scratch.row) >= 0) {
+          std::byte* out = buffer.data() + static_cast<std::size_t>(row - first) * to_bytes;
+          quantiser.quantise_row(scratch.row, weights_of(row), out);
+          if (first_unheld(quantiser, scratch.row, weights_of(row), out)) {
             std::int64_t known = bad_row;
             while (row < known && !bad_row.compare_exchange_weak(known, row)) {
             }
             return;
           }
-          std::byte* out = buffer.data() + static_cast<std::size_t>(row - first) * to_bytes;
-          quantiser.quantise_row(scratch.row, weights_of(row), out);
           if (row % kMeasuredRows != 0) continue;
           dequantize_row(tensor.to, out, width, scratch.back.data());
           measured[static_cast<std::size_t>(row - first)] = error_of(scratch.row, scratch.back, weights_of(row));
         }
       });
-      if (bad_row < rows) throw bad_value(tensor, bad_row);
+      if (bad_row < rows)
+        throw bad_value(tensor, bad_row, quantiser, weights_of(bad_row),
+                        buffer.data() + static_cast<std::size_t>(bad_row - first) * to_bytes);
       for (const Errors& row : measured) {  // in the order of the rows
         errors.error += row.error;
         errors.size += row.size;
@@ -116,25 +117,18 @@ class TensorQuantiser {
     return errors;
   }
 
-  /// The first value that cannot be stored, or -1.
-  static std::int64_t bad_column(DType to, std::span<const float> row) {
-    for (std::size_t i = 0; i < row.size(); ++i)
-      if (!std::isfinite(row[i]) || (to == DType::f16 && std::fabs(row[i]) >= kF16Overflow))
-        return static_cast<std::int64_t>(i);
-    return -1;
-  }
-
-  Error bad_value(const QuantiseTensor& tensor, std::int64_t row) const {
+  Error bad_value(const QuantiseTensor& tensor, std::int64_t row, const Quantiser& quantiser,
+                  std::span<const float> weights, const std::byte* made) const {
     const GgufTensor& source = *tensor.source;
     std::vector<float> values(static_cast<std::size_t>(source.ne[0]));
     dequantize_row(tensor.from,
                    source.bytes.data() + static_cast<std::size_t>(row) * row_bytes(tensor.from, source.ne[0]),
                    source.ne[0], values.data());
-    const std::int64_t column = bad_column(tensor.to, values);
-    return Error(Error::Kind::bad_file,
-                 fmt::format("{}: tensor {}, row {}, column {} is {}, expected a number{}", plan_.file->name(),
-                             quoted(source.name), row, column, values[static_cast<std::size_t>(column)],
-                             tensor.to == DType::f16 ? " that f16 holds" : ""));
+    const std::size_t column = first_unheld(quantiser, values, weights, made).value();
+    return Error(
+        Error::Kind::bad_file,
+        fmt::format("{}: tensor {}, row {}, column {} is {}, expected a number that {} holds", plan_.file->name(),
+                    quoted(source.name), row, column, values[column], info_of(tensor.to).name));
   }
 
   const QuantisePlan& plan_;
@@ -154,20 +148,13 @@ void set_keys(GgufWriter& writer, const QuantisePlan& plan) {
   writer.set("quantize.imatrix.chunks_count", static_cast<std::uint32_t>(plan.importance.chunks));
 }
 
-void refuse_input(const QuantisePlan& plan, const std::filesystem::path& out) {
-  for (std::size_t part = 0; part < plan.file->part_count(); ++part) {
-    std::error_code error;  // an output that is not there yet is none of them
-    if (std::filesystem::equivalent(plan.file->part_name(part), out, error))
-      throw Error(Error::Kind::bad_argument, out.string() + ": is the input, expected another file to write");
-  }
-}
-
 }  // namespace
 
 QuantiseResult write_quantised(const QuantisePlan& plan, const std::filesystem::path& out, const QuantiseRun& run) {
-  refuse_input(plan, out);
-  check_room(out, plan.bytes());
   GgufWriterOptions options;
+  options.inputs = plan.file->inputs({plan.options.importance});
+  refuse_input(replaced_file(out), options.inputs);
+  check_room(out, plan.bytes());
   options.part_bytes = run.part_bytes;
   options.progress = run.progress;
   GgufWriter writer(out, options);

@@ -77,7 +77,7 @@ struct QuantiseResult {
 
 /// Writes the file, or its parts, under temporary names that are renamed when all is whole.
 /// Throws Error::io, at once when the disk has too little room; Error::bad_argument if `out` is the input;
-/// Error::bad_file naming tensor, row and column of a value that is not a number or too large for f16; and
+/// Error::bad_file naming tensor, row and column of a value that is not a number or too large for the format; and
 /// Error::cancelled. Then nothing is left of it.
 QuantiseResult write_quantised(const QuantisePlan& plan, const std::filesystem::path& out, const QuantiseRun& run = {});
 

@@ -47,6 +47,33 @@ const ImportanceEntry* importance_of(const QuantisePlan& plan, const GgufTensor&
   return entry;
 }
 
+/// A drafter's blocks have the names and shapes of a model's first ones, but see other inputs.
+void refuse_importance_of_drafter(const QuantisePlan& plan) {
+  const std::string_view architecture = plan.file->string_or("general.architecture", "deepseek4");
+  if (architecture == "deepseek4") return;
+  throw Error(Error::Kind::bad_argument,
+              fmt::format("--imatrix {}: {} is a file of architecture {}, and importances are recorded for models, not "
+                          "for drafters: expected deepseek4, or no --imatrix",
+                          plan.options.importance.string(), plan.file->name(), quoted(architecture)));
+}
+
+/// A rule as it was written.
+std::string rule_text(const TypeRule& rule) {
+  return fmt::format("--type {}={}", rule.pattern, rule.dtype ? info_of(*rule.dtype).name : "source");
+}
+
+Error unmatched(const TypeRule& rule, const Gguf& file) {
+  for (const GgufTensor& tensor : file.tensors())
+    if (matches(rule, tensor.name))
+      return Error(
+          Error::Kind::bad_argument,
+          fmt::format("{}: {} of {} is a {}, which stays as it is; expected the name of a matrix", rule_text(rule),
+                      quoted(tensor.name), file.name(), tensor.dtype == DType::i32 ? "table of ids" : "vector"));
+  return Error(Error::Kind::bad_argument,
+               fmt::format("{}: no matrix of {} has such a name, expected one that lockstep inspect shows",
+                           rule_text(rule), file.name()));
+}
+
 std::uint32_t common_file_type(const QuantisePlan& plan) {
   std::uint64_t bytes[kDTypeCount] = {};
   for (const QuantiseTensor& tensor : plan.tensors) bytes[static_cast<std::size_t>(tensor.to)] += tensor.bytes();
@@ -82,10 +109,15 @@ QuantisePlan plan_quantisation(const QuantiseOptions& options) {
     throw Error(Error::Kind::bad_argument, "--recipe or --type: neither is given, expected to be told what to make");
 
   plan.file = std::make_unique<const Gguf>(options.in, GgufOptions{options.meaning_of_108});
-  if (!options.importance.empty()) plan.importance = read_importance(options.importance);
+  if (!options.importance.empty()) {
+    refuse_importance_of_drafter(plan);
+    plan.importance = read_importance(options.importance);
+  }
   const std::optional<DType> type_107 =
       meaning_of_107(*plan.file, options.rocmfp2, [&](const std::string& note) { plan.notes.push_back(note); });
 
+  if (plan.file->tensors().empty())
+    throw Error(Error::Kind::bad_file, plan.file->name() + ": no tensors, expected those of a model or a drafter");
   std::vector<bool> has_matched(rules.size());
   Counts fallbacks, kept, rounded_before, without_importance;
   std::size_t with_importance = 0;
@@ -128,9 +160,7 @@ QuantisePlan plan_quantisation(const QuantiseOptions& options) {
     }
   }
   for (std::size_t i = own_rules; i < rules.size(); ++i)
-    if (!has_matched[i])
-      throw Error(Error::Kind::bad_argument,
-                  fmt::format("--type {}: no matrix of {} has such a name", rules[i].pattern, plan.file->name()));
+    if (!has_matched[i]) throw unmatched(rules[i], *plan.file);
   if (!options.importance.empty() && with_importance == 0)
     throw Error(Error::Kind::bad_file, fmt::format("{}: none of its {} matrices is one that is quantised here, "
                                                    "expected importances of this model",

@@ -19,19 +19,18 @@ Rules joined(std::initializer_list<Rules> parts) {
   return all;
 }
 
+// Rules for a block's matrices begin with "*." because a drafter's blocks are called mtp.0.* or blk.0.*, as files go.
+
 Rules experts(DType gate_up, DType down) {
-  return {{"blk.*.ffn_gate_exps.weight", gate_up},
-          {"blk.*.ffn_up_exps.weight", gate_up},
-          {"blk.*.ffn_down_exps.weight", down}};
+  return {{"*.ffn_gate_exps.weight", gate_up}, {"*.ffn_up_exps.weight", gate_up}, {"*.ffn_down_exps.weight", down}};
 }
 
-/// Attention projections and the shared expert. The indexer's query projection is named like one of attention's.
+/// Attention projections, the shared expert and what a drafter joins its inputs with: what is published in FP8. The
+/// indexer's query projection is named like one of attention's.
 Rules dense(DType dtype, DType index_query) {
-  return {{"blk.*.attn_q_[ab].weight", dtype},
-          {"blk.*.attn_kv.weight", dtype},
-          {"blk.*.attn_output_[ab].weight", dtype},
-          {"blk.*.ffn_*_shexp.weight", dtype},
-          {"blk.*.indexer.attn_q_b.weight", index_query}};
+  return {{"*.attn_q_[ab].weight", dtype}, {"*.attn_kv.weight", dtype}, {"*.attn_output_[ab].weight", dtype},
+          {"*.ffn_*_shexp.weight", dtype}, {"*fc.weight", dtype},       {"*main_proj.weight", dtype},
+          {"*.[eh]_proj.weight", dtype},   {"*.eh_proj.weight", dtype}, {"*.indexer.attn_q_b.weight", index_query}};
 }
 
 /// As the ds4 loader insists on them: what is not an expert, Q8_0 or a vector is F16.
@@ -61,7 +60,7 @@ Recipe recipe_named(std::string_view name) {
     return {name, "experts ROCmFP2 (fixed) and ROCmFP3, dense ROCmFP4 FAST, embedding and head Q6_K, the rest F16",
             joined({rocm_small(),
                     dense(DType::rocmfp4_fast, DType::f16),
-                    {{"blk.*.attn_kv.weight", DType::rocmfp4}},
+                    {{"*.attn_kv.weight", DType::rocmfp4}},
                     experts(DType::rocmfp2, DType::rocmfp3)}),
             119};
   if (name == "rocmfp4")

@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "numerics/round.h"
+#include "tensor/dequantize.h"
 #include "tensor/quantise_grid.h"
 #include "tensor/quantise_rows.h"
 
@@ -67,6 +68,9 @@ MakeRow make_row_of(DType dtype) {
   }
 }
 
+constexpr float kUsual = 256;  // largest magnitude of a row that every format holds without a look
+constexpr int kSafe = 6;       // a row whose largest magnitude is about 2^kSafe is far from the ends of every format
+
 float tamed(float x) {
   if (!std::isfinite(x)) return 0;
   return std::clamp(x, -quantise::kLargest, quantise::kLargest);
@@ -118,6 +122,45 @@ void Quantiser::quantise_row(std::span<const float> values, std::span<const floa
   }
   make_row_of(dtype_)({values.data(), importance.empty() ? nullptr : importance.data(),
                        static_cast<std::int64_t>(width), out, grid_.get()});
+}
+
+std::optional<std::size_t> first_unheld(const Quantiser& quantiser, std::span<const float> values,
+                                        std::span<const float> importance, const std::byte* made) {
+  float largest = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (!std::isfinite(values[i])) return i;
+    largest = std::max(largest, std::fabs(values[i]));
+  }
+  const DType dtype = quantiser.dtype();
+  if (largest <= kUsual || dtype == DType::f32) return std::nullopt;
+  const std::size_t width = values.size(), block = static_cast<std::size_t>(info_of(dtype).block_values);
+  std::vector<float> back(width), fair(width);
+  dequantize_row(dtype, made, static_cast<std::int64_t>(width), back.data());
+  if (block == 1) {
+    const auto lost = std::find_if(back.begin(), back.end(), [](float x) { return !std::isfinite(x); });
+    return lost == back.end() ? std::nullopt : std::optional(static_cast<std::size_t>(lost - back.begin()));
+  }
+  // A power of two changes no code, only scales: what differs then is what the scales did not reach. The row is made
+  // again once for every such power that a block needs, so that no block's scales end at the other side.
+  std::vector<float> small(width);
+  std::vector<std::byte> row(row_bytes(dtype, static_cast<std::int64_t>(width)));
+  std::optional<int> made_with;
+  for (std::size_t first = 0; first < width; first += block) {
+    float most = 0;
+    for (std::size_t i = first; i < first + block; ++i) most = std::max(most, std::fabs(values[i]));
+    if (most <= kUsual) continue;
+    const int shift = kSafe - std::ilogb(most);
+    if (made_with != shift) {
+      made_with = shift;
+      std::transform(values.begin(), values.end(), small.begin(), [&](float x) { return std::ldexp(x, shift); });
+      quantiser.quantise_row(small, importance, row.data());
+      dequantize_row(dtype, row.data(), static_cast<std::int64_t>(width), fair.data());
+    }
+    for (std::size_t i = first; i < first + block; ++i)  // smaller values may be rounded to anything
+      if (std::fabs(values[i]) == most && !(std::fabs(std::ldexp(back[i], shift)) >= 0.75f * std::fabs(fair[i])))
+        return i;
+  }
+  return std::nullopt;
 }
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "tensor/dtype.h"
@@ -46,5 +47,13 @@ class Quantiser {
   DType dtype_;
   std::unique_ptr<const GridTables> grid_;  // null where the format has none
 };
+
+/// The first value of a row that its format cannot hold: not finite, or so large that the largest scale clips it.
+///   values, importance: as they were given to quantise_row;  made: what it wrote
+/// Rounding, however coarse, is no fault: clipped is a block's largest value that comes back by a quarter smaller than
+/// it does when the row is made with this block brought down to about 64. The cost is one pass over the values; only a
+/// row with one above 256, which every format reaches and weights do not, is decoded and made again.
+std::optional<std::size_t> first_unheld(const Quantiser& quantiser, std::span<const float> values,
+                                        std::span<const float> importance, const std::byte* made);
 
 }  // namespace lockstep

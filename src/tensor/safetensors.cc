@@ -185,12 +185,14 @@ std::vector<std::pair<std::string, std::string>> read_index(const std::filesyste
   if (file.bytes().size() > kMaxIndexBytes) throw bad_file(name, "more than 256 MB, expected an index");
   const char* text = reinterpret_cast<const char*>(file.bytes().data());
   const nlohmann::json index = nlohmann::json::parse(text, text + file.bytes().size(), nullptr, false);
-  if (index.is_discarded()) throw bad_file(name, "not JSON");
+  if (index.is_discarded()) throw bad_file(name, "not JSON, expected an object with \"weight_map\"");
   const auto map = index.is_object() ? index.find("weight_map") : index.end();
-  if (!index.is_object() || map == index.end() || !map->is_object()) throw bad_file(name, "no \"weight_map\" object");
+  if (!index.is_object() || map == index.end() || !map->is_object())
+    throw bad_file(name, "no \"weight_map\" object, expected one from tensors to files");
   std::vector<std::pair<std::string, std::string>> entries;
   for (const auto& [tensor, where] : map->items()) {
-    if (!where.is_string()) throw bad_file(name, "tensor " + lockstep::quoted(tensor) + ": its file is not a string");
+    if (!where.is_string())
+      throw bad_file(name, "tensor " + lockstep::quoted(tensor) + ": its file is not a string, expected a name");
     const auto& in = where.get_ref<const std::string&>();
     if (in.empty() || in.find('/') != std::string::npos || in.find('\0') != std::string::npos || in == "." ||
         in == ".." || !in.ends_with(".safetensors"))
@@ -216,13 +218,16 @@ std::optional<StoredType> stored_type_named(std::string_view name) {
 std::string shape_text(std::span<const std::int64_t> shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
 std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> bytes, const std::string& name) {
-  if (bytes.size() < 8) throw bad_file(name, fmt::format("{} bytes, too short for a safetensors file", bytes.size()));
+  if (bytes.size() < 8)
+    throw bad_file(name, fmt::format("{} bytes, too short for a safetensors file, expected at least 8", bytes.size()));
   const auto header_bytes = load_as<std::uint64_t>(bytes.data());
   if (header_bytes > kMaxHeaderBytes || header_bytes > bytes.size() - 8)
-    throw bad_file(name, fmt::format("a header of {} bytes in a file of {}", header_bytes, bytes.size()));
+    throw bad_file(name,
+                   fmt::format("a header of {} bytes in a file of {}, expected one that lies in it and has at most {}",
+                               header_bytes, bytes.size(), kMaxHeaderBytes));
   const std::string_view header(reinterpret_cast<const char*>(bytes.data()) + 8,
                                 static_cast<std::size_t>(header_bytes));
-  if (!header.starts_with('{')) throw bad_file(name, "its header does not start with {");
+  if (!header.starts_with('{')) throw bad_file(name, "its header does not start with {, expected a JSON object");
   HeaderReader reader;
   if (!nlohmann::json::sax_parse(header.begin(), header.end(), &reader))
     throw Error(reader.is_unsupported ? Error::Kind::unsupported : Error::Kind::bad_file, name + ": " + reader.problem);
@@ -239,14 +244,16 @@ std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> bytes, co
       throw bad_file(name, fmt::format("tensor {}: bytes {} to {} of {}, expected to begin at {}",
                                        lockstep::quoted(entry.name), first, last, data.size(), end));
     if (bytes_of(entry.type, entry.shape) != last - first)
-      throw bad_file(name, fmt::format("tensor {}: {} bytes for {} {}", lockstep::quoted(entry.name), last - first,
-                                       name_of(entry.type), shape_text(entry.shape)));
+      throw bad_file(name, fmt::format("tensor {}: {} bytes for {} {}, expected {}", lockstep::quoted(entry.name),
+                                       last - first, name_of(entry.type), shape_text(entry.shape),
+                                       bytes_of(entry.type, entry.shape).value_or(0)));
     end = last;
     tensors.push_back({std::move(entry.name), entry.type, std::move(entry.shape),
                        data.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(last - first))});
   }
   if (end != data.size())
-    throw bad_file(name, fmt::format("{} bytes after the last tensor: cut or damaged", data.size() - end));
+    throw bad_file(name,
+                   fmt::format("{} bytes after the last tensor, expected none: cut or damaged", data.size() - end));
   return tensors;
 }
 
@@ -266,13 +273,15 @@ Checkpoint::Checkpoint(const std::filesystem::path& folder, const std::function<
   } else {
     for (const auto& entry : std::filesystem::directory_iterator(folder, error))
       if (entry.path().extension() == ".safetensors") names.insert(entry.path().filename().string());
-    if (names.empty()) throw Error(Error::Kind::io, folder.string() + ": no *.safetensors files");
+    if (names.empty())
+      throw Error(Error::Kind::io, folder.string() + ": no *.safetensors files, expected a checkpoint");
   }
   for (const std::string& name : names) open(folder / name);
 
   for (std::size_t i = 0; i < tensors_.size(); ++i)
     if (!by_name_.emplace(tensors_[i].name, i).second)
-      throw bad_file(folder.string(), "tensor " + lockstep::quoted(tensors_[i].name) + " lies in two files");
+      throw bad_file(folder.string(),
+                     "tensor " + lockstep::quoted(tensors_[i].name) + " lies in two files, expected one");
   if (!has_index) return;
   std::size_t listed = 0;
   for (const auto& [tensor, file] : index) {
@@ -284,8 +293,8 @@ Checkpoint::Checkpoint(const std::filesystem::path& folder, const std::function<
              found->bytes.data() <= mapped.bytes().data() + mapped.bytes().size();
     };
     if (found == nullptr || std::none_of(files_.begin(), files_.end(), in))
-      throw bad_file(index_path.string(),
-                     "tensor " + lockstep::quoted(tensor) + " is not in " + lockstep::quoted(file));
+      throw bad_file(index_path.string(), "tensor " + lockstep::quoted(tensor) + " is not in " +
+                                              lockstep::quoted(file) + ", expected it there");
   }
   if (listed == tensors_.size()) return;
   const std::set<std::string_view> known = [&] {
@@ -295,8 +304,8 @@ Checkpoint::Checkpoint(const std::filesystem::path& folder, const std::function<
   }();
   for (const StoredTensor& tensor : tensors_)
     if (!known.contains(tensor.name))
-      throw bad_file(index_path.string(),
-                     "tensor " + lockstep::quoted(tensor.name) + " is in a file and not in the index");
+      throw bad_file(index_path.string(), "tensor " + lockstep::quoted(tensor.name) +
+                                              " is in a file and not in the index, expected it in both");
 }
 
 void Checkpoint::open(const std::filesystem::path& path) {
