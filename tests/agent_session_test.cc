@@ -3,7 +3,6 @@
 // everything else is as it is served. Counted is what the model had to read, against what was new in each request.
 #include <gtest/gtest.h>
 
-#include <condition_variable>
 #include <deque>
 #include <filesystem>
 
@@ -11,12 +10,13 @@
 #include "cpu/cpu_ops.h"
 #include "disk_cache_support.h"
 #include "engine/law_check.h"
+#include "waited_guide.h"
 
 namespace lockstep::test {
 namespace {
 
 /// A job's own guide, with the answer forced.
-class Forced : public Guide {
+class Forced : public test::WaitedGuide {
  public:
   Forced(std::shared_ptr<Guide> guide, std::vector<Token> answer, int vocabulary)
       : guide_(std::move(guide)), answer_(answer.begin(), answer.end()), vocabulary_(vocabulary) {}
@@ -39,14 +39,7 @@ class Forced : public Guide {
   }
   void on_end(const JobResult& result) override {
     guide_->on_end(result);
-    const std::lock_guard lock(mutex_);
-    result_ = result;
-    changed_.notify_all();
-  }
-  JobResult wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return result_.has_value(); });
-    return *result_;
+    WaitedGuide::on_end(result);
   }
   const std::vector<Token>& answer() const { return run_; }
 
@@ -55,9 +48,6 @@ class Forced : public Guide {
   std::deque<Token> answer_;
   int vocabulary_;
   std::vector<Token> run_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::optional<JobResult> result_;
 };
 
 struct Cost {

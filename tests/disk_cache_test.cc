@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <condition_variable>
 #include <sstream>
 
 #include "cli/cache.h"
@@ -12,6 +11,7 @@
 #include "engine/generate.h"
 #include "engine/scheduler.h"
 #include "engine/state_fingerprint.h"
+#include "waited_guide.h"
 
 namespace lockstep {
 namespace {
@@ -240,29 +240,14 @@ TEST(StateFingerprint, IsOfAllBytesOfTheFileAndOfTheMode) {
 
 // ---- The scheduler with a directory ----
 
-class Answer : public Guide {
+class Answer : public test::WaitedGuide {
  public:
   bool on_token(const Sampled& sampled) override {
     const std::lock_guard lock(mutex_);
     tokens_.push_back(sampled.token);
     return true;
   }
-  void on_end(const JobResult& result) override {
-    const std::lock_guard lock(mutex_);
-    result_ = result;
-    changed_.notify_all();
-  }
-  JobResult wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return result_.has_value(); });
-    return *result_;
-  }
   std::vector<Token> tokens_;
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::optional<JobResult> result_;
 };
 
 struct Answered {

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "cpu/cpu_ops.h"
 #include "engine/generate.h"
+#include "waited_guide.h"
 
 namespace lockstep {
 namespace {
@@ -33,7 +34,7 @@ std::vector<Token> random_tokens(std::mt19937& random, std::size_t count) {
 }
 
 /// Collects an answer and can be waited for.
-class Collector : public Guide {
+class Collector : public test::WaitedGuide {
  public:
   explicit Collector(std::size_t cancel_after = SIZE_MAX) : cancel_after_(cancel_after) {}
 
@@ -52,25 +53,16 @@ class Collector : public Guide {
     return true;
   }
   void on_end(const JobResult& result) override {
-    const std::lock_guard lock(mutex_);
-    EXPECT_FALSE(result_.has_value()) << "ended twice";
-    result_ = result;
-    changed_.notify_all();
+    EXPECT_FALSE(has_ended()) << "ended twice";
+    WaitedGuide::on_end(result);
   }
 
   void cancel() { is_cancelled_ = true; }
-  JobResult wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return result_.has_value(); });
-    return *result_;
-  }
   void wait_for_progress() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return !progress_.empty() || result_.has_value(); });
+    wait_until([&] { return !progress_.empty(); });
   }
   void wait_for_tokens(std::size_t count) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return tokens_.size() >= count || result_.has_value(); });
+    wait_until([&] { return tokens_.size() >= count; });
   }
   std::vector<Token> tokens() const {
     std::vector<Token> out;
@@ -82,10 +74,7 @@ class Collector : public Guide {
  private:
   std::size_t cancel_after_;
   std::atomic<bool> is_cancelled_ = false;
-  std::mutex mutex_;
-  std::condition_variable changed_;
   std::vector<std::int64_t> progress_;
-  std::optional<JobResult> result_;
 };
 
 Job job_for(std::vector<Token> prompt, std::int64_t limit, std::uint64_t seed, std::shared_ptr<Guide> guide) {

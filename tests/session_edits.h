@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <condition_variable>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -24,6 +23,7 @@
 #include "cpu/cpu_ops.h"
 #include "engine/engine.h"
 #include "engine/scheduler.h"
+#include "waited_guide.h"
 
 namespace lockstep::test {
 
@@ -70,7 +70,7 @@ inline Computed run_cold(Engine& engine, std::span<const Token> tokens, std::siz
 }
 
 /// Watches a job: keeps what it computed, and cancels it where it is told to.
-class Watcher : public Guide {
+class Watcher : public WaitedGuide {
  public:
   int cancel_after_progress = -1, cancel_after_tokens = -1;
 
@@ -95,40 +95,23 @@ class Watcher : public Guide {
     computed_.state = state.contents();
     computed_.length = state.length();
   }
-  void on_end(const JobResult& result) override {
-    const std::lock_guard lock(mutex_);
-    if (result_) ++ends_;
-    result_ = result;
-    changed_.notify_all();
-  }
 
   void cancel() { is_cancelled_ = true; }
-  JobResult wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return result_.has_value(); });
-    if (ends_ > 0) throw std::runtime_error("a job ended twice");
-    return *result_;
-  }
   void wait_for_progress() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return has_begun_ || result_.has_value(); });
+    wait_until([&] { return has_begun_; });
   }
   void wait_for_tokens(std::size_t count) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return tokens_.size() >= count || result_.has_value(); });
+    wait_until([&] { return tokens_.size() >= count; });
   }
   const std::vector<Token>& tokens() const { return tokens_; }  // after the end
   const Computed& computed() const { return computed_; }
 
  private:
   std::atomic<bool> is_cancelled_ = false;
-  int progress_ = 0, ends_ = 0;
+  int progress_ = 0;
   bool has_begun_ = false;
   std::vector<Token> tokens_;
   Computed computed_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::optional<JobResult> result_;
 };
 
 inline Job job_of(std::vector<Token> prompt, std::int64_t limit, std::uint64_t seed, std::shared_ptr<Guide> guide) {

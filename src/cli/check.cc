@@ -230,6 +230,13 @@ int run_compare(const CheckOptions& options) {
 
 int run_check(const CheckOptions& options) {
   if (!options.compare.empty()) return run_compare(options);
+  if (options.tokens > 0 && options.model.empty())
+    throw Error(Error::Kind::bad_argument,
+                "--tokens: the golden hashes are of tokens of their own, expected MODEL or "
+                "--compare with it");
+  if (options.tokens > kLawTokens)
+    throw Error(Error::Kind::bad_argument,
+                fmt::format("--tokens: {}, expected at most {} without --compare", options.tokens, kLawTokens));
   const auto start = std::chrono::steady_clock::now();
   std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // a line as soon as it is known, also into a pipe
   Interrupts interrupts(Interrupts::kEveryEnd);   // so that the folder of models goes
@@ -286,12 +293,13 @@ void add_check(CLI::App& app, Run& run) {
                    "with MODEL: tokens of each sequence, at most; with --compare: of the one sequence; 0 = 133")
       ->check(CLI::Range(0, 65536))
       ->capture_default_str();
-  command->add_option(
+  CLI::Option* compare = command->add_option(
       "--compare", options->compare,
       "PATH_A,PATH_B: run both on the same tokens and say which op of which layer gives other bytes first; "
       "a path is BACKEND[/LEVEL][:SCHEDULE], as cpu:tokenwise, cpu/avx2:chunk:128, reference");
   add_back_end_options(*command, options->back_end);
   command->add_flag("--write-golden", options->write_golden, "print the hashes in the form of tests/law/golden.txt");
+  for (const char* other : {"--backend", "--level", "--threads", "--write-golden"}) compare->excludes(other);
   command->callback([options, &run] { run = [options] { return run_check(*options); }; });
 }
 

@@ -481,7 +481,7 @@ void DiskCache::write_entry(Entry& entry) {
     const std::span<const std::byte> pieces[] = {header, std::as_bytes(parts.tokens), parts.rows, parts.rings,
                                                  parts.logits};
     const StateName& name = piece.header.name;
-    write_state(options_.directory, name, pieces);
+    write_file(options_.directory, file_name(name), pieces);
     const std::lock_guard guard(mutex_);
     for (const std::span<const std::byte> bytes : pieces) stats_.bytes_written += bytes.size();
     dropped_.erase(file_name(name));

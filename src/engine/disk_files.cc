@@ -186,11 +186,11 @@ void StateReader::read(std::span<std::byte> out) const {
   }
 }
 
-void write_state(const std::filesystem::path& directory, const StateName& name,
-                 std::span<const std::span<const std::byte>> pieces) {
+void write_file(const std::filesystem::path& directory, const std::string& name,
+                std::span<const std::span<const std::byte>> pieces) {
   NewFile file(directory);
   for (const std::span<const std::byte> piece : pieces) file.write(piece);
-  file.name(directory / file_name(name));
+  file.name(directory / name);
 }
 
 void sync_directory(const std::filesystem::path& directory) {

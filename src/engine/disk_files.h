@@ -56,10 +56,10 @@ class StateReader {
   std::filesystem::path path_;
 };
 
-/// Writes a file under another name, has it reach the disk, and renames it. Throws Error::io, and then nothing of it is
-/// left.
-void write_state(const std::filesystem::path& directory, const StateName& name,
-                 std::span<const std::span<const std::byte>> pieces);
+/// Writes a file under another name, readable by its owner alone, has it reach the disk, and renames it to `name`.
+/// Throws Error::io, and then nothing of it is left.
+void write_file(const std::filesystem::path& directory, const std::string& name,
+                std::span<const std::span<const std::byte>> pieces);
 /// Has the names of a directory reach the disk. Throws Error::io.
 void sync_directory(const std::filesystem::path& directory);
 /// Says that a file has been used now. A failure is no matter: the file then counts as less recent than it is.

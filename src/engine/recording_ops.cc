@@ -17,7 +17,7 @@ ImportanceEntry* RecordingOps::find(const Weight& w) {
 
 const float* RecordingOps::host_row(const ConstRows& x, int row) {
   row_.resize(static_cast<std::size_t>(x.width));
-  inner_.download(row_.data(), x.row(row), row_.size() * sizeof(float));
+  download(row_.data(), x.row(row), row_.size() * sizeof(float));
   return row_.data();
 }
 
@@ -26,7 +26,7 @@ void RecordingOps::matmul(Rows out, const Weight& w, const Input& x) {
     LOCKSTEP_CHECK(x.values.data != nullptr && x.values.width == entry->width);
     for (int row = 0; row < x.values.rows; ++row) entry->add(0, host_row(x.values, row));
   }
-  inner_.matmul(out, w, x);
+  ForwardingOps::matmul(out, w, x);
 }
 
 void RecordingOps::matmul_grouped(Rows out, const Weight& w, const Input& x, int groups) {
@@ -37,14 +37,14 @@ void RecordingOps::matmul_grouped(Rows out, const Weight& w, const Input& x, int
       for (int group = 0; group < groups; ++group) entry->add(group, values + group * entry->width);
     }
   }
-  inner_.matmul_grouped(out, w, x, groups);
+  ForwardingOps::matmul_grouped(out, w, x, groups);
 }
 
 void RecordingOps::matmul_experts(Rows out, const Weight& w, const Input& x, const Route& route, bool x_per_slot) {
   if (ImportanceEntry* entry = find(w); entry != nullptr) {
     LOCKSTEP_CHECK(x.values.data != nullptr && x.values.width == entry->width);
     experts_.resize(static_cast<std::size_t>(route.rows * route.used));
-    inner_.download(experts_.data(), route.expert, experts_.size() * sizeof(std::int32_t));
+    download(experts_.data(), route.expert, experts_.size() * sizeof(std::int32_t));
     for (int row = 0; row < route.rows; ++row) {
       const float* values = x_per_slot ? nullptr : host_row(x.values, row);
       for (int s = 0; s < route.used; ++s) {
@@ -53,7 +53,7 @@ void RecordingOps::matmul_experts(Rows out, const Weight& w, const Input& x, con
       }
     }
   }
-  inner_.matmul_experts(out, w, x, route, x_per_slot);
+  ForwardingOps::matmul_experts(out, w, x, route, x_per_slot);
 }
 
 }  // namespace lockstep

@@ -1,21 +1,17 @@
 #include "server/replay_file.h"
 
-#include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "base/error.h"
 #include "engine/disk_files.h"
-#include "server/random_id.h"
 #include "text/python_json.h"
 
 namespace lockstep {
@@ -27,10 +23,6 @@ constexpr double kLockSeconds = 10;
 constexpr std::size_t kFileBytesPerByte = 8;
 // Of the time, for saving, at most; and longer pauses after failures.
 constexpr double kPausePerSecond = 20, kPauseAfterFailure = 30;
-
-[[noreturn]] void fail(const std::filesystem::path& path, const char* what) {
-  throw Error(Error::Kind::io, fmt::format("{}: {}: {}", path.string(), what, std::strerror(errno)));
-}
 
 std::string hash_of(std::string_view bytes) { return fmt::format("{:016x}", XXH3_64bits(bytes.data(), bytes.size())); }
 
@@ -139,25 +131,9 @@ void ReplayFile::save() {
 
 /// The lock is held, so that nobody takes the unfinished file for one that was left behind.
 void ReplayFile::write(const std::string& turns) {
-  const std::filesystem::path unfinished = options_.directory / (".unfinished-" + random_id("replay-", 8));
-  const int descriptor = ::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (descriptor < 0) fail(unfinished, "cannot create");
-  try {
-    for (const std::string& part : {header_of(turns), turns})
-      for (std::size_t at = 0; at < part.size();) {
-        const ssize_t count = ::write(descriptor, part.data() + at, part.size() - at);
-        if (count < 0 && errno == EINTR) continue;
-        if (count < 0) fail(unfinished, "cannot write");
-        at += static_cast<std::size_t>(count);
-      }
-    if (::fsync(descriptor) != 0) fail(unfinished, "cannot write to the disk");
-    if (::rename(unfinished.c_str(), path().c_str()) != 0) fail(path(), "cannot name it so");
-  } catch (...) {
-    ::close(descriptor);
-    ::unlink(unfinished.c_str());
-    throw;
-  }
-  ::close(descriptor);
+  const std::string header = header_of(turns);
+  const std::span<const std::byte> pieces[] = {std::as_bytes(std::span(header)), std::as_bytes(std::span(turns))};
+  write_file(options_.directory, kName, pieces);
   sync_directory(options_.directory);
 }
 
