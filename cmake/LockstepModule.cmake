@@ -1,7 +1,8 @@
 # lockstep_module(NAME SOURCES ... USES ... [LIBRARIES ...])
 #
 # One static library a folder of src/. USES names the modules below it (the include-direction test holds the same table);
-# LIBRARIES are outside packages. Every module gets the float flags of the law: no contraction, no fast-math, so that a
+# LIBRARIES are outside packages. UNITY: files are compiled several at a time (LOCKSTEP_UNITY), so names in their anonymous
+# namespaces must differ within a folder. Every module gets the float flags of the law: no contraction, no fast-math, so that a
 # multiplication and an addition in the source are two roundings and std::fma is one, in every file alike.
 add_library(lockstep_flags INTERFACE)
 # For C++ alone: device code has flags of its own (LockstepDevice.cmake).
@@ -13,14 +14,17 @@ endif()
 target_compile_options(lockstep_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${lockstep_cxx_flags}>")
 if(LOCKSTEP_SANITIZE)
   target_compile_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE} -fno-sanitize-recover=all
-                                            -fno-omit-frame-pointer -g)
+                                            -fno-omit-frame-pointer)
   target_link_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
 endif()
 target_include_directories(lockstep_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
 
 function(lockstep_module name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;USES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "UNITY" "" "SOURCES;USES;LIBRARIES" ${ARGN})
   add_library(lockstep_${name} STATIC ${ARG_SOURCES})
+  if(LOCKSTEP_UNITY AND ARG_UNITY)
+    set_target_properties(lockstep_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 7)
+  endif()
   target_link_libraries(lockstep_${name} PUBLIC lockstep_flags)
   foreach(used ${ARG_USES})
     target_link_libraries(lockstep_${name} PUBLIC lockstep_${used})
@@ -35,6 +39,7 @@ function(lockstep_test name)
   cmake_parse_arguments(ARG "WHOLE" "TIMEOUT" "SOURCES;USES;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE lockstep_flags GTest::gtest_main)
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)  # headers take most of it
   foreach(used ${ARG_USES})
     target_link_libraries(${name} PRIVATE lockstep_${used})
   endforeach()

@@ -20,8 +20,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kUsualContext = 2048;
-
 struct ImatrixCommand {
   ModelOptions model;
   std::string prompts, out;
@@ -69,12 +67,7 @@ std::vector<std::vector<Token>> read_prompts(const Tokenizer& tokenizer, const I
 int run_imatrix(const ImatrixCommand& command) {
   Interrupts interrupts;  // before the threads start, which inherit it
   const auto engine = load_engine(command.model, 512, command.context);
-  const std::int64_t most = engine->config().context_length;
-  if (command.context > most)
-    throw Error(Error::Kind::bad_argument, fmt::format("--context: {} tokens, expected at most {}, which the model was "
-                                                       "made for",
-                                                       command.context, most));
-  const std::int64_t context = command.context > 0 ? command.context : std::min(kUsualContext, most);
+  const std::int64_t context = passage_context(*engine, command.context);
   const auto prompts = read_prompts(engine->tokenizer(), command, context);
   refuse_input(replaced_file(command.out), engine->file().inputs({command.prompts}));  // not after hours of work
   const Interrupts::Stops stops(interrupts);

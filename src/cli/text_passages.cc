@@ -10,8 +10,6 @@
 
 namespace lockstep {
 
-constexpr std::int64_t kUsualContext = 2048;
-
 CLI::Option* add_text_options(CLI::App& command, TextOptions& options) {
   CLI::Option* text = command.add_option("--text", options.file, "a text whose perplexity is measured");
   command
@@ -39,13 +37,17 @@ std::string read_text_file(const std::string& path, const std::string& option) {
   return text;
 }
 
-std::vector<Passage> text_passages(Engine& engine, const TextOptions& options) {
+std::int64_t passage_context(Engine& engine, std::int64_t asked) {
+  constexpr std::int64_t kUsual = 2048;
   const std::int64_t most = engine.config().context_length;
-  if (options.context > most)
-    throw Error(Error::Kind::bad_argument, "--context: " + std::to_string(options.context) +
-                                               " tokens, expected at most " + std::to_string(most) +
-                                               ", which the model was made for");
-  const std::int64_t context = options.context > 0 ? options.context : std::min(kUsualContext, most);
+  if (asked > most)
+    throw Error(Error::Kind::bad_argument, "--context: " + std::to_string(asked) + " tokens, expected at most " +
+                                               std::to_string(most) + ", which the model was made for");
+  return asked > 0 ? asked : std::min(kUsual, most);
+}
+
+std::vector<Passage> text_passages(Engine& engine, const TextOptions& options) {
+  const std::int64_t context = passage_context(engine, options.context);
   const std::int64_t stride = options.stride > 0 ? options.stride : std::max<std::int64_t>(context / 2, 1);
   const Tokenizer& tokenizer = engine.tokenizer();
   const std::vector<Token> text = tokenizer.encode(read_text_file(options.file, "--text"), Trust::untrusted);

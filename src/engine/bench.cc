@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <numeric>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "numerics/random.h"
@@ -19,10 +19,6 @@ constexpr std::size_t kReadPiece = 4 << 20;
 constexpr std::size_t kPageBytes = 4096;
 constexpr int kReadPasses = 3;  // before the first measurement
 constexpr int kMostTokens = 1 << 20;
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 /// Adds up the 64-bit words, so that every byte has to arrive. Eight sums, for the loads not to wait for each other;
 /// asked for a page ahead, because the hardware's own prefetching stops at the end of a page.
@@ -63,11 +59,11 @@ class ReadMeter {
       report_.read_bytes_per_second = std::max(report_.read_bytes_per_second, ops_.read_rate());
       return;
     }
-    const auto start = std::chrono::steady_clock::now();
+    const double start = steady_seconds();
     pool_.parallel_for(static_cast<int>(pieces_.size()), [&](int i, int) {
       sums_[static_cast<std::size_t>(i)] = read_all(pieces_[static_cast<std::size_t>(i)]);
     });
-    const double rate = static_cast<double>(report_.read_bytes) / seconds_since(start);
+    const double rate = static_cast<double>(report_.read_bytes) / (steady_seconds() - start);
     report_.read_bytes_per_second = std::max(report_.read_bytes_per_second, rate);
     if (first_.empty()) first_ = sums_;
     if (sums_ != first_)
@@ -174,10 +170,10 @@ class Bench {
     if (row.is_prefill) caches.push_back(engine_.new_sequence());
     while (static_cast<int>(caches.size()) < row.batch) caches.push_back(caches_[index_of(row.depth)].fork());
     engine_.ops().synchronize();
-    const auto start = std::chrono::steady_clock::now();
+    const double start = steady_seconds();
     feed(caches, tokens, row.is_prefill ? engine_.forward().max_rows() : 1, true);
     engine_.ops().synchronize();
-    return seconds_since(start);
+    return steady_seconds() - start;
   }
 
   /// The row once more. What a device records first, is run before.

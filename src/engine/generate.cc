@@ -1,9 +1,9 @@
 #include "engine/generate.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "engine/prefix_cache.h"
 #include "text/chat.h"
@@ -11,10 +11,6 @@
 
 namespace lockstep {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 std::int64_t context_of(const GenerateRequest& request, const Config& config) {
   return request.context > 0 ? request.context : config.context_length;
@@ -144,7 +140,7 @@ Generated Generator::generate(const GenerateRequest& request, const GenerateHook
   check_sampler_params(request.sampling, engine_.config().vocabulary);
   is_greedy_ = chooses_greatest(request.sampling);
   Generated out;
-  const Clock::time_point start = Clock::now();
+  const double start = steady_seconds();
   bool has_prefilled = false;
   try {
     prefill(request, hooks, out.stats);
@@ -154,7 +150,7 @@ Generated Generator::generate(const GenerateRequest& request, const GenerateHook
     if (error.kind() != Error::Kind::cancelled) throw;
     out.finish = Finish::cancelled;
   }
-  if (!has_prefilled) out.stats.prefill_seconds = seconds_since(start);
+  if (!has_prefilled) out.stats.prefill_seconds = steady_seconds() - start;
   return out;
 }
 
@@ -174,7 +170,7 @@ void Generator::take_up(std::span<const Token> prompt) {
 
 void Generator::prefill(const GenerateRequest& request, const GenerateHooks& hooks, GenerateStats& stats) {
   const std::span<const Token> prompt = request.prompt;
-  const Clock::time_point start = Clock::now();
+  const double start = steady_seconds();
   take_up(prompt);
   stats.prompt = static_cast<std::int64_t>(prompt.size());
   stats.reused = static_cast<std::int64_t>(live_->tokens.size());
@@ -183,7 +179,7 @@ void Generator::prefill(const GenerateRequest& request, const GenerateHooks& hoo
   const auto report = [&](std::int64_t done) {
     if (!hooks.progress) return;
     PrefillProgress progress{done, stats.prompt, 0, 0};
-    const double seconds = seconds_since(start);
+    const double seconds = steady_seconds() - start;
     if (done > stats.reused && seconds > 0) {
       progress.tokens_per_second = static_cast<double>(done - stats.reused) / seconds;
       progress.seconds_left = static_cast<double>(stats.prompt - done) / progress.tokens_per_second;
@@ -202,13 +198,13 @@ void Generator::prefill(const GenerateRequest& request, const GenerateHooks& hoo
     });
   }
   report(stats.prompt);
-  stats.prefill_seconds = seconds_since(start);
+  stats.prefill_seconds = steady_seconds() - start;
   // A chat's next prompt often differs from here on: reasoning is left out of it, and is longer than the slack.
   prompt_end_ = std::make_unique<Held>(Held{live_->cache.fork(), live_->tokens});
 }
 
 void Generator::decode(const GenerateRequest& request, const GenerateHooks& hooks, Generated& out) {
-  const Clock::time_point start = Clock::now();
+  const double start = steady_seconds();
   const std::int64_t context = context_of(request, engine_.config());
   Sampler sampler(request.sampling, engine_.config().vocabulary);
   std::vector<Token> history = request.prompt;
@@ -243,7 +239,7 @@ void Generator::decode(const GenerateRequest& request, const GenerateHooks& hook
   out.finish = run();
   if (answer.is_stopped()) out.stop_string = answer.matched();
   answer.finish();
-  out.stats.decode_seconds = seconds_since(start);
+  out.stats.decode_seconds = steady_seconds() - start;
 }
 
 /// One step of live_; it and its tokens change together or not at all.

@@ -11,7 +11,7 @@ namespace {
 
 using Node = GrammarBuilder::Node;
 
-constexpr int kMostDepth = 64;  // of groups in groups
+constexpr int kMostGroups = 64;  // of groups in groups
 constexpr int kMostCount = 1000;
 
 /// A parsed expression: a character class, a sequence, alternatives, or a repetition of its one child.
@@ -54,7 +54,7 @@ class PatternParser {
   bool is_at(std::string_view what) const { return text_.substr(at_).starts_with(what); }
 
   Expression parse_alternatives(int depth) {
-    if (depth > kMostDepth) fail(at_, "groups nested that deep");
+    if (depth > kMostGroups) fail(at_, "groups nested that deep");
     Expression out{Expression::Kind::alternatives, {}, {parse_sequence(depth)}, 0, 0};
     while (take('|')) out.children.push_back(parse_sequence(depth));
     return out.children.size() == 1 ? std::move(out.children[0]) : out;

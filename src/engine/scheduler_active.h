@@ -1,20 +1,16 @@
 // A job that runs, as the scheduler's own parts see it.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <set>
 #include <span>
 #include <vector>
 
+#include "base/clock.h"
 #include "engine/scheduler.h"
 
 namespace lockstep {
-
-inline double steady_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 /// Its sequence holds `tokens[0, done)`; tokens from the prompt's end on are the answer's.
 struct Scheduler::Active {

@@ -10,6 +10,7 @@
 #include <span>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "engine/disk_files.h"
 #include "text/python_json.h"
@@ -56,8 +57,6 @@ std::optional<std::string> read_whole(const std::filesystem::path& path, std::si
   reader->read(std::as_writable_bytes(std::span(bytes)));
   return bytes;
 }
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 }  // namespace
 
@@ -142,9 +141,9 @@ void ReplayFile::run() {
   std::unique_lock lock(mutex_);
   while (!changed_.wait_for(lock, std::chrono::duration<double>(pause), [&] { return is_stopping_; })) {
     lock.unlock();
-    const double began = now();
+    const double began = steady_seconds();
     save();
-    pause = std::max(options_.seconds, kPausePerSecond * (now() - began));
+    pause = std::max(options_.seconds, kPausePerSecond * (steady_seconds() - began));
     if (is_failing_) pause = std::max(pause, kPauseAfterFailure);
     lock.lock();
   }
