@@ -1,6 +1,7 @@
 lockstep_test(scheduler_test SOURCES scheduler_test.cc USES engine cpu text base)
 lockstep_test(scheduler_edits_test SOURCES scheduler_edits_test.cc USES engine cpu text base LABELS slow)
 lockstep_test(scheduler_failures_test SOURCES scheduler_failures_test.cc USES engine cpu text base LABELS slow)
+lockstep_test(scheduler_room_test SOURCES scheduler_room_test.cc USES engine cpu text base)
 lockstep_test(agent_session_test WHOLE SOURCES agent_session_test.cc USES server cpu LABELS slow)
 lockstep_test(step_pace_test SOURCES step_pace_test.cc USES engine base)
 

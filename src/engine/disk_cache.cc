@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "engine/prefix_cache.h"
@@ -19,8 +20,6 @@ constexpr double kPauseSeconds = 30;   // after a failure to write
 constexpr double kSharedSeconds = 10;  // to wait for somebody who makes room
 constexpr double kAloneSeconds = 2;    // to wait for those who write; otherwise room is made the next time
 constexpr int kLongestWindow = 128;    // of a compressor
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 /// Of the files: a change of the format or of where sequences are cut makes other names, so that old files are not
 /// asked for and age.
@@ -57,7 +56,8 @@ DiskCache::DiskCache(DiskCacheOptions options) : options_(std::move(options)) {
     ++others;
     other_bytes += file.bytes;
   }
-  if (others > 0)
+  has_others_ = others > 0;
+  if (has_others_)
     tell(
         fmt::format("{}: {} files, {} bytes, are of another model, mode or version; they are not used, and go as they "
                     "age",
@@ -140,7 +140,7 @@ std::optional<DiskCache::Restored> DiskCache::restore(std::span<const Token> pro
       reused = found.match.reused;
       reading_ = tail.name;
     }
-    const double began = now();
+    const double began = steady_seconds();
     Restored out{make_empty(), reused, {}};
     bool is_loaded = false;
     try {
@@ -157,7 +157,7 @@ std::optional<DiskCache::Restored> DiskCache::restore(std::span<const Token> pro
     if (reused < prompt.size()) out.logits.clear();
     ++stats_.hits;
     stats_.tokens_restored += reused;
-    stats_.restore_seconds += now() - began;
+    stats_.restore_seconds += steady_seconds() - began;
     return out;
   }
 }
@@ -350,7 +350,7 @@ std::vector<StateFile> DiskCache::take_stock() {
 // ---- Keeping ----
 
 bool DiskCache::put(std::span<const Token> tokens, const SequenceCache& cache, std::span<const float> logits,
-                    std::span<const std::span<const Token>> waiting) {
+                    std::span<const std::span<const Token>> waiting, bool is_patient) {
   LOCKSTEP_CHECK(cache.length() == static_cast<Position>(tokens.size()));
   if (tokens.empty()) return false;
   const auto size = static_cast<std::size_t>(options_.segment_tokens);
@@ -372,15 +372,15 @@ bool DiskCache::put(std::span<const Token> tokens, const SequenceCache& cache, s
                return known.second.name == tail_name && (known.second.has_logits || logits.empty());
              });
     };
-    const double began = now();
-    const bool is_free = idle_.wait_for(lock, std::chrono::duration<double>(options_.patience_seconds),
+    const double began = steady_seconds();
+    const bool is_free = idle_.wait_for(lock, std::chrono::duration<double>(is_patient ? options_.patience_seconds : 0),
                                         [&] { return (!queued_ && !is_writing_) || is_kept(); });
-    stats_.wait_seconds += now() - began;
+    stats_.wait_seconds += steady_seconds() - began;
     if (is_kept()) {
       touch_state(options_.directory / file_name(tail_name));
       return true;
     }
-    if (!is_free || now() < paused_until_) {
+    if (!is_free || steady_seconds() < paused_until_) {
       ++stats_.skipped;
       return false;
     }
@@ -445,7 +445,7 @@ void DiskCache::run() {
     Entry entry = std::move(*queued_);
     queued_.reset();
     is_writing_ = true;
-    const bool is_paused = now() < paused_until_;
+    const bool is_paused = steady_seconds() < paused_until_;
     lock.unlock();
     std::string failure;
     try {
@@ -466,7 +466,7 @@ void DiskCache::run() {
       lock.lock();
     }
     if (is_paused || !failure.empty()) ++stats_.failed;
-    if (!failure.empty()) paused_until_ = now() + kPauseSeconds;
+    if (!failure.empty()) paused_until_ = steady_seconds() + kPauseSeconds;
   }
 }
 

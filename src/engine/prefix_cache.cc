@@ -27,6 +27,8 @@ std::string_view name_of(Miss miss) {
       return "none";
     case Miss::nothing_kept:
       return "nothing kept";
+    case Miss::fingerprint:
+      return "fingerprint";
     case Miss::differs:
       return "differs";
     case Miss::no_snapshot:
@@ -45,20 +47,19 @@ std::size_t PrefixCache::usable(const Entry& entry, std::size_t common, std::siz
   return static_cast<Position>(common) >= entry.cache->rewind_floor() ? common : 0;
 }
 
-PrefixCache::Entry* PrefixCache::best(std::span<const Token> prompt, std::size_t& reused, std::size_t& common,
-                                      bool& was_evicted) {
-  Entry* best = nullptr;
-  reused = common = 0;
-  was_evicted = false;
+PrefixCache::Best PrefixCache::best(std::span<const Token> prompt) {
+  Best best;
   for (Entry& entry : entries_) {
     const std::size_t shared = common_length(entry.view(), prompt);
     const std::size_t length = usable(entry, shared, prompt.size());
-    if (length > reused) {
-      reused = length;
-      best = &entry;
+    if (length > best.reused) {
+      best.reused = length;
+      best.entry = &entry;
     }
-    if (shared > common || (shared == common && entry.cache)) was_evicted = !entry.cache;
-    common = std::max(common, shared);
+    const bool goes_on = entry.length > shared;
+    if (shared > best.common || (shared == best.common && entry.cache)) best.was_evicted = !entry.cache;
+    best.goes_on = shared > best.common ? goes_on : best.goes_on || (shared == best.common && goes_on);
+    best.common = std::max(best.common, shared);
   }
   return best;
 }
@@ -78,25 +79,28 @@ PrefixCache::State PrefixCache::state(std::span<const Token> tokens) const {
 }
 
 PrefixCache::Found PrefixCache::find(std::span<const Token> prompt) {
+  const Best known = best(prompt);
   Found found;
-  bool was_evicted = false;
-  Entry* entry = best(prompt, found.reused, found.common, was_evicted);
+  found.reused = known.reused;
+  found.common = known.common;
   ++stats_.lookups;
   stats_.tokens_asked += prompt.size();
   stats_.tokens_reused += found.reused;
-  if (entry != nullptr) {
+  if (known.entry != nullptr) {
     ++stats_.hits;
-    entry->used = ++clock_;
-    found.cache = entry->cache->fork();
+    known.entry->used = ++clock_;
+    found.cache = known.entry->cache->fork();
     found.cache->rewind(static_cast<Position>(found.reused));
-    if (found.reused == prompt.size()) found.logits = entry->logits;
+    if (found.reused == prompt.size()) found.logits = known.entry->logits;
   }
   if (found.common <= found.reused + 1 && found.reused + 1 >= prompt.size()) {
     found.miss = Miss::none;
-  } else if (found.common > found.reused) {
-    found.miss = was_evicted ? Miss::evicted : Miss::no_snapshot;
+  } else if (found.common > found.reused + kWorthKeeping) {
+    found.miss = known.was_evicted ? Miss::evicted : Miss::no_snapshot;
+  } else if (found.common == 0) {
+    found.miss = Miss::nothing_kept;
   } else {
-    found.miss = found.common == 0 ? Miss::nothing_kept : Miss::differs;
+    found.miss = known.goes_on || found.common > found.reused ? Miss::differs : Miss::none;
   }
   return found;
 }

@@ -21,10 +21,11 @@ namespace lockstep {
 enum class Miss {
   none,          // all that can be reused was
   nothing_kept,  // no entry shares its first token, or there is none
-  differs,       // every entry that shares a beginning goes on otherwise from there
+  fingerprint,   // the same, and what the directory on disk holds is of another model, mode or version
+  differs,       // the entry that shares most goes on otherwise from there
   no_snapshot,   // an entry shares more, but its state at that place is gone; the next time there will be one
   evicted,       // an entry that shared more had to make room
-  disabled,      // the request asked for a cold run
+  disabled,      // the request asked for a cold run, or nothing is ever kept
 };
 std::string_view name_of(Miss miss);
 
@@ -90,11 +91,18 @@ class PrefixCache {
     std::uint64_t used = 0;  // when, in calls
     std::span<const Token> view() const { return {tokens->data(), length}; }
   };
-  static constexpr std::size_t kRemembered = 64;  // evicted entries
+  static constexpr std::size_t kRemembered = 64;    // evicted entries
+  static constexpr std::size_t kWorthKeeping = 16;  // tokens; that fewer had no state of their own explains nothing
 
   /// Tokens of `prompt` that the entry can stand for.
   static std::size_t usable(const Entry& entry, std::size_t common, std::size_t prompt);
-  Entry* best(std::span<const Token> prompt, std::size_t& reused, std::size_t& common, bool& was_evicted);
+  struct Best {
+    Entry* entry = nullptr;  // to begin from
+    std::size_t reused = 0, common = 0;
+    bool was_evicted = false;  // what shares most is not kept any more
+    bool goes_on = false;      // what shares most has more tokens, so they differ from the prompt's
+  };
+  Best best(std::span<const Token> prompt);
   std::size_t count_held();
   std::size_t victim(std::span<const std::span<const Token>> waiting) const;
   void forget_oldest_evicted();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <utility>
 
 #include "engine/scheduler_active.h"
@@ -105,7 +106,7 @@ std::optional<Scheduler::Refusal> Scheduler::submit(Job job) {
   {
     const std::lock_guard lock(mutex_);
     if (is_stopping_ || !status_.device_failure.empty()) return Refusal::stopping;
-    if (queue_.size() >= options_.queue) return Refusal::queue_full;
+    if (unfinished_ >= options_.queue + static_cast<std::size_t>(options_.slots)) return Refusal::queue_full;
     queue_.push_back({std::move(job), next_id_++, steady_seconds()});
     status_.queued = queue_.size();
     ++unfinished_;
@@ -173,9 +174,10 @@ bool Scheduler::admit() {
       const Job& job = queue_[i].job;
       const bool is_dropped = is_aborting_ || !device_failure_.empty() || job.guide->is_cancelled();
       if (!is_dropped) {
-        if (active_.size() >= static_cast<std::size_t>(options_.slots) || !fits(job)) continue;
         if (best < queue_.size() && queue_[best].job.priority >= job.priority) continue;
-        if (is_coming(job, locked_reusable(job), true)) continue;
+        if (active_.size() > static_cast<std::size_t>(options_.slots) || !fits(job)) continue;
+        const std::size_t reusable = locked_reusable(job);
+        if (!has_room(job.prompt.size() - reusable) || is_coming(job, reusable, true)) continue;
       }
       best = i;
       if (is_dropped) break;
@@ -197,10 +199,29 @@ bool Scheduler::fits(const Job& job) const {
   return in_use <= options_.session_bytes;
 }
 
+/// Whether a job that has `to_run` tokens of its prompt to run may start: there is a free slot, or all are taken and one
+/// of them reads a prompt that has much more left. Then it need not wait for that: one job more than there are slots.
+bool Scheduler::has_room(std::size_t to_run) const {
+  constexpr std::size_t kMuchMore = 4;  // times
+  const auto slots = static_cast<std::size_t>(options_.slots);
+  if (active_.size() < slots) return true;
+  if (active_.size() > slots || slots >= static_cast<std::size_t>(engine_.forward().max_rows())) return false;
+  return std::any_of(active_.begin(), active_.end(), [&](const std::unique_ptr<Active>& active) {
+    return active->is_prefilling() && active->prompt - active->done > kMuchMore * std::max(to_run, std::size_t{1});
+  });
+}
+
+/// Whether nobody else waits while this job is looked after.
+bool Scheduler::is_alone() const {
+  const auto running = std::count_if(active_.begin(), active_.end(), [](const auto& a) { return !a->has_ended; });
+  const std::lock_guard lock(mutex_);
+  return running <= 1 && queue_.empty();
+}
+
 /// Whether a running job is about to compute what the job could reuse: that is waited for, not computed twice. A state
 /// is then to be kept where the two part, if `notes_forks`.
 bool Scheduler::is_coming(const Job& job, std::size_t reusable, bool notes_forks) {
-  if (options_.cache_bytes == 0) return false;
+  if (options_.cache_bytes == 0 || !job.use_cache || job.score_prompt) return false;
   return std::any_of(active_.begin(), active_.end(), [&](const std::unique_ptr<Active>& active) {
     if (!active->is_prefilling()) return false;
     const std::size_t common = common_length(*active->tokens, job.prompt);
@@ -212,7 +233,7 @@ bool Scheduler::is_coming(const Job& job, std::size_t reusable, bool notes_forks
 
 /// Tokens of the job's prompt that states that are kept would save. With the mutex held or not.
 std::size_t Scheduler::locked_reusable(const Job& job) const {
-  if (!job.use_cache || job.score_prompt) return job.prompt.size();
+  if (!job.use_cache || job.score_prompt) return 0;
   const std::size_t in_memory = cache_.reusable(job.prompt);
   return disk_ == nullptr ? in_memory : std::max(in_memory, disk_->match(job.prompt).reused);
 }
@@ -238,7 +259,7 @@ void Scheduler::start(Waiting waiting) {
   try {
     PrefixCache::Found found;
     found.miss = Miss::disabled;
-    if (waiting.job.use_cache && !waiting.job.score_prompt) found = find(waiting.job.prompt, refused.stats.restored);
+    if (waiting.job.use_cache && !waiting.job.score_prompt && keeps_states()) found = find(waiting.job.prompt, refused.stats.restored);
     const SamplerParams sampling = waiting.job.sampling;
     auto tokens = std::make_shared<std::vector<Token>>(waiting.job.prompt);
     SequenceCache cache = found.cache ? std::move(*found.cache) : engine_.new_sequence();
@@ -274,7 +295,11 @@ void Scheduler::start(Waiting waiting) {
   row_ = active.logits;  // the whole prompt was there, and its logits
   active.stats.prefill_seconds = steady_seconds() - active.started;
   active.started = steady_seconds();
-  next_token(active);
+  try {
+    next_token(active);
+  } catch (const std::exception& error) {
+    end(active, JobResult::End::failed, error.what());
+  }
 }
 
 /// What the states in memory and on disk save of a prompt. A state of the disk goes into the memory's cache as well, so
@@ -282,6 +307,7 @@ void Scheduler::start(Waiting waiting) {
 PrefixCache::Found Scheduler::find(std::span<const Token> prompt, std::int64_t& restored) {
   PrefixCache::Found found = cache_.find(prompt);
   if (disk_ == nullptr) return found;
+  if (found.miss == Miss::nothing_kept && disk_->has_others()) found.miss = Miss::fingerprint;
   const DiskCache::Match match = disk_->match(prompt);
   found.common = std::max(found.common, match.common);
   // A state costs its reading; a few tokens are sooner run.
@@ -300,6 +326,8 @@ PrefixCache::Found Scheduler::find(std::span<const Token> prompt, std::int64_t& 
   if (found.common <= found.reused + 1 && found.reused + 1 >= prompt.size()) {
     found.miss = Miss::none;
   } else if (found.common <= found.reused) {
+    found.miss = Miss::none;
+  } else if (found.common <= found.reused + kGain) {
     found.miss = Miss::differs;
   } else if (found.miss != Miss::evicted) {
     found.miss = Miss::no_snapshot;
@@ -376,13 +404,17 @@ void Scheduler::next_token(Active& active) {
 
 /// Keeps the state as it is now.
 void Scheduler::snapshot(Active& active, bool with_logits) {
-  if (keeps_states()) keep(active, active.cache.fork(), with_logits ? row_ : std::vector<float>());
+  if (!keeps_states()) return;
+  // Logits that nothing can be chosen from are an error each time they are computed, and not to be remembered.
+  const bool are_good = with_logits && std::all_of(row_.begin(), row_.end(), [](float l) { return std::isfinite(l); });
+  keep(active, active.cache.fork(), are_good ? row_ : std::vector<float>());
 }
 
 void Scheduler::keep(const Active& active, SequenceCache cache, std::vector<float> logits) {
   const std::vector<std::span<const Token>> waiting = locked_waiting_prompts();
   if (disk_ != nullptr &&
-      !disk_->put(std::span<const Token>(*active.tokens).first(active.done), cache, logits, waiting) &&
+      !disk_->put(std::span<const Token>(*active.tokens).first(active.done), cache, logits, waiting,
+                  is_alone()) &&
       owed_.size() < kMostOwed)
     owed_.push_back({active.tokens, active.done});
   cache_.put(active.tokens, active.done, std::move(cache), std::move(logits), waiting);
@@ -474,6 +506,7 @@ void Scheduler::publish() {
   const PrefixCache::Stats cache = cache_.stats();
   const std::lock_guard lock(mutex_);
   status_.cache = cache;
+  status_.slots.resize(std::max(static_cast<std::size_t>(options_.slots), active_.size()));
   for (std::size_t i = 0; i < status_.slots.size(); ++i) {
     SchedulerStatus::Slot& slot = status_.slots[i];
     slot = {};

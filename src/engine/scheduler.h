@@ -106,7 +106,7 @@ struct Job {
 
 struct SchedulerOptions {
   int slots = 4;                                 // jobs that run at once
-  std::size_t queue = 64;                        // jobs that wait, at most
+  std::size_t queue = 64;                        // jobs that wait, at most, beside those that slots are free for
   std::int64_t context = 0;                      // a job's tokens at most; 0 = the model's
   std::size_t cache_bytes = 0;                   // of the prefix cache
   std::size_t session_bytes = 0;                 // for the contexts of running jobs together; 0 = no bound
@@ -192,6 +192,8 @@ class Scheduler {
   void next_token(Active& active);
   PrefixCache::Found find(std::span<const Token> prompt, std::int64_t& restored);
   bool fits(const Job& job) const;
+  bool has_room(std::size_t to_run) const;
+  bool is_alone() const;
   bool is_coming(const Job& job, std::size_t reusable, bool notes_forks);
   std::size_t locked_reusable(const Job& job) const;
   bool keeps_states() const { return options_.cache_bytes > 0 || disk_ != nullptr; }

@@ -67,7 +67,6 @@ void Scheduler::plan_step(std::vector<BatchItem>& items, std::vector<Active*>& o
 /// been done, so that long prompts come to their end whatever comes.
 bool Scheduler::gives_way(const std::vector<Active*>& order, int rows, double left, double spent) {
   if (given_up_seconds_ + spent > options_.step_seconds + kGivenUpShare * prefill_seconds_) return false;
-  if (active_.size() >= static_cast<std::size_t>(options_.slots)) return false;
   int priority = 0;
   for (const Active* active : order) priority = std::max(priority, active->from.job.priority);
   const double rows_left = left * rows;
@@ -79,7 +78,7 @@ bool Scheduler::gives_way(const std::vector<Active*>& order, int rows, double le
       const std::size_t reusable = locked_reusable(job);
       waiting.to_run = is_coming(job, reusable, false) ? SIZE_MAX : job.prompt.size() - reusable;
     }
-    if (*waiting.to_run == SIZE_MAX) return false;
+    if (*waiting.to_run == SIZE_MAX || !has_room(*waiting.to_run)) return false;
     const double own = job.priority > priority ? StepPace::kLeastRows : static_cast<double>(*waiting.to_run);
     return rows_left >= own;
   });
@@ -130,7 +129,13 @@ void Scheduler::run_step() {
     fetched_from_ = fetched_to_ = 0;
     int first = 0;
     for (std::size_t i = 0; i < items.size(); ++i) {
-      after_step(*order[i], static_cast<int>(items[i].tokens.size()), first, items[i].wanted);
+      try {
+        after_step(*order[i], static_cast<int>(items[i].tokens.size()), first, items[i].wanted);
+      } catch (const std::exception& error) {
+        note_failure(error);
+        if (!device_failure_.empty()) throw;
+        end(*order[i], JobResult::End::failed, error.what());  // its own fault: the others go on
+      }
       first += items[i].wanted;
     }
   } catch (const Error& error) {

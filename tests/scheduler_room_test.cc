@@ -1,0 +1,156 @@
+// Who is let in when everything is taken, and what one job's fault does to the others.
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "disk_cache_support.h"
+#include "session_edits.h"
+
+namespace lockstep {
+namespace {
+
+using test::check_against_cold;
+using test::engine_of;
+using test::job_of;
+using test::TempDirectory;
+using test::Watcher;
+
+const std::filesystem::path kNano = LOCKSTEP_TEST_DATA "/golden/nano-a.gguf";
+
+/// Its logits turn out to be no numbers at the `at`-th token.
+class Spoilt : public Watcher {
+ public:
+  explicit Spoilt(int at = 0) : at_(at) {}
+  void mask(std::span<float> logits) override {
+    if (count_++ == at_) logits[3] = std::numeric_limits<float>::quiet_NaN();
+  }
+
+ private:
+  int at_, count_ = 0;
+};
+
+class Room : public testing::Test {
+ protected:
+  SchedulerOptions options(int slots) const {
+    SchedulerOptions options;
+    options.slots = slots;
+    options.cache_bytes = 400'000'000;
+    options.context = 16'000;
+    return options;
+  }
+  std::vector<Token> some(std::size_t count) {
+    std::vector<Token> tokens(count);
+    for (Token& token : tokens) token = static_cast<Token>(random_() % 512);
+    return tokens;
+  }
+  std::shared_ptr<Watcher> submit(Scheduler& scheduler, const std::vector<Token>& prompt, std::int64_t limit,
+                                  std::shared_ptr<Watcher> watcher = std::make_shared<Watcher>()) {
+    EXPECT_FALSE(scheduler.submit(job_of(prompt, limit, random_(), watcher)).has_value());
+    return watcher;
+  }
+
+  std::mt19937 random_{11};
+  std::unique_ptr<Engine> engine_ = engine_of(kNano), cold_ = engine_of(kNano);
+};
+
+TEST_F(Room, LogitsThatAreNoNumbersFailTheirJobAndNoOtherWhereverTheyComeFrom) {
+  Scheduler scheduler(*engine_, options(4));
+  const std::vector<Token> prompt = some(60), other = some(40);
+  // After a step, beside others.
+  const auto stays = submit(scheduler, other, 30);
+  stays->wait_for_tokens(2);
+  for (const int at : {0, 3}) {
+    const JobResult spoilt = submit(scheduler, prompt, 10, std::make_shared<Spoilt>(at))->wait();
+    EXPECT_EQ(spoilt.end, JobResult::End::failed);
+    EXPECT_NE(spoilt.error.find("NaN"), std::string::npos) << spoilt.error;
+  }
+  EXPECT_NO_THROW(check_against_cold(*cold_, other, *stays));
+  EXPECT_EQ(stays->wait().end, JobResult::End::limit);
+  // From logits that are kept, where no step is run.
+  EXPECT_EQ(submit(scheduler, prompt, 10, std::make_shared<Spoilt>())->wait().end, JobResult::End::failed);
+  const auto good = submit(scheduler, prompt, 10);
+  EXPECT_NO_THROW(check_against_cold(*cold_, prompt, *good));
+  EXPECT_EQ(good->wait().stats.reused, 60);
+}
+
+TEST_F(Room, AShortPromptNeedNotWaitUntilEverySlotHasReadALongOne) {
+  Scheduler scheduler(*engine_, options(2));
+  const std::vector<Token> a = some(3000), b = some(3000), brief = some(30);
+  const auto first = submit(scheduler, a, 2), second = submit(scheduler, b, 2);
+  first->wait_for_progress();
+  const auto guest = submit(scheduler, brief, 3);
+  EXPECT_EQ(guest->wait().end, JobResult::End::limit);
+  const SchedulerStatus then = scheduler.status();
+  EXPECT_EQ(then.jobs_done, 1u) << "while both long ones were read";
+  // What is nearly as long waits for its turn.
+  const auto third = submit(scheduler, some(2900), 2);
+  EXPECT_EQ(third->wait().end, JobResult::End::limit);
+  EXPECT_GE(scheduler.status().jobs_done, 3u);
+  EXPECT_NO_THROW(check_against_cold(*cold_, brief, *guest));
+  EXPECT_NO_THROW(check_against_cold(*cold_, a, *first));
+  EXPECT_NO_THROW(check_against_cold(*cold_, b, *second));
+}
+
+TEST_F(Room, WithoutAQueueAsManyAreTakenAsThereAreSlots) {
+  SchedulerOptions no_queue = options(2);
+  no_queue.queue = 0;
+  Scheduler scheduler(*engine_, no_queue);
+  const auto a = submit(scheduler, some(20), 400), b = submit(scheduler, some(20), 400);
+  a->wait_for_tokens(1);
+  EXPECT_EQ(scheduler.submit(job_of(some(5), 1, 1, std::make_shared<Watcher>())), Scheduler::Refusal::queue_full);
+  a->cancel();
+  a->wait();
+  scheduler.stop(0.0);
+  b->wait();
+}
+
+TEST_F(Room, ReasonsOfAMissTellWhatHappened) {
+  const std::vector<Token> prompt = some(200);
+  std::vector<Token> longer = prompt, edited = prompt;
+  for (const Token token : some(50)) longer.push_back(token);
+  edited[150] = (edited[150] + 1) % 512;
+  {
+    Scheduler scheduler(*engine_, options(1));
+    EXPECT_EQ(submit(scheduler, prompt, 0)->wait().stats.miss, Miss::nothing_kept);
+    const JobStats grown = submit(scheduler, longer, 0)->wait().stats;
+    EXPECT_EQ(grown.miss, Miss::none) << "nothing differs: what was kept ended there";
+    EXPECT_EQ(grown.reused, 200);
+    const JobStats changed = submit(scheduler, edited, 0)->wait().stats;
+    EXPECT_EQ(changed.miss, Miss::no_snapshot);
+    EXPECT_EQ(changed.shared, 150) << "where the prompt first differs";
+    edited[170] = (edited[170] + 1) % 512;
+    const JobStats changed_again = submit(scheduler, edited, 0)->wait().stats;
+    EXPECT_EQ(changed_again.shared, 170);
+    Job cold = job_of(prompt, 0, 1, std::make_shared<Watcher>());
+    cold.use_cache = false;
+    const auto watcher = std::static_pointer_cast<Watcher>(cold.guide);
+    EXPECT_FALSE(scheduler.submit(std::move(cold)).has_value());
+    EXPECT_EQ(watcher->wait().stats.miss, Miss::disabled);
+  }
+  SchedulerOptions keeps_nothing = options(1);
+  keeps_nothing.cache_bytes = 0;
+  Scheduler scheduler(*engine_, keeps_nothing);
+  EXPECT_EQ(submit(scheduler, prompt, 0)->wait().stats.miss, Miss::disabled);
+}
+
+TEST_F(Room, StatesOfAnotherModelAreAReasonOfAMiss) {
+  const TempDirectory directory;
+  const std::vector<Token> prompt = some(100);
+  SchedulerOptions on_disk = options(1);
+  on_disk.cache_dir = directory.path();
+  on_disk.cache_disk_bytes = 100'000'000;
+  {
+    Scheduler scheduler(*engine_, on_disk);
+    submit(scheduler, prompt, 0)->wait();
+  }
+  EngineOptions official;
+  official.model = kNano;
+  official.mode = engine_->mode() == Mode::plain ? Mode::official : Mode::plain;
+  official.max_rows = 64;
+  Engine other(official, cpu::make_cpu_ops({1, "auto"}));
+  Scheduler scheduler(other, on_disk);
+  EXPECT_EQ(submit(scheduler, prompt, 0)->wait().stats.miss, Miss::fingerprint);
+}
+
+}  // namespace
+}  // namespace lockstep
