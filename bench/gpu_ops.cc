@@ -1,5 +1,6 @@
-// How long single ops take on a GPU, in chains as a step has them: `bench_gpu_ops [PART]`, where PART is products,
-// tiles or rows; all of them if there is none.
+// How long single ops take on a GPU, in chains as a step has them: `bench_gpu_ops [PART [FORMAT]]`, where PART is
+// products, tiles (FORMAT: of that alone), rows, attention or index (its deepest case, for a
+// profiler); all of them if there is none.
 //
 // A chain of one op over rotating operands, together larger than the device's cache, is recorded as a step is
 // (Ops::run) and played; what is printed is the time a play takes over the ops in it, the best of several. So it holds
@@ -39,7 +40,8 @@ class Bench {
   T* take(std::size_t count) {
     memory_.push_back(ops_->allocate(count * sizeof(T)));
     std::vector<T> values(count);
-    for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<T>(random_u64(7, i) % 15);
+    for (std::size_t i = 0; i < count; ++i)  // one pattern of 65,536, again and again
+      values[i] = i < 65536 ? static_cast<T>(random_u64(7, i) % 15) : values[i - 65536];
     ops_->upload(memory_.back(), values.data(), count * sizeof(T));
     ops_->synchronize();
     return static_cast<T*>(memory_.back());
@@ -99,9 +101,10 @@ class Bench {
 
 struct Product {
   DType dtype;
-  int rows, width, used;  // used: experts of a token, of 16; 0: an ordinary matrix
+  int rows, width, used;  // used: experts of a token; 0: an ordinary matrix
   bool is_pair = false;   // gate and up in one launch
   bool per_slot = false;
+  int experts = 16;
 };
 constexpr Product kProducts[] = {
     {DType::q8_0, 8192, 4096, 0},
@@ -118,6 +121,8 @@ constexpr Product kProducts[] = {
     {DType::q2_k, 4096, 2048, 6, false, true},
     {DType::q4_k, 2048, 4096, 6, true},
     {DType::mxfp4, 2048, 4096, 6, true},
+    {DType::iq2_xxs, 2048, 4096, 6, true, false, 256},
+    {DType::q2_k, 4096, 2048, 6, false, true, 256},
 };
 
 void measure_product(const Product& p, int tokens) {
@@ -125,14 +130,14 @@ void measure_product(const Product& p, int tokens) {
   Ops& ops = bench.ops();
   const int slots = p.used > 0 ? tokens * p.used : tokens, parts = p.is_pair ? 2 : 1;
   const std::size_t matrix = row_bytes(p.dtype, p.width) * static_cast<std::size_t>(p.rows);
-  const std::size_t read = matrix * static_cast<std::size_t>(parts * (p.used > 0 ? std::min(slots, 16) : 1));
+  const std::size_t read = matrix * static_cast<std::size_t>(parts * (p.used > 0 ? std::min(slots, p.experts) : 1));
   const Input x = bench.input(p.per_slot ? slots : tokens, p.width);
   const Rows out[] = {bench.rows(slots, p.rows), bench.rows(slots, p.rows)};
   std::vector<std::int32_t> chosen(static_cast<std::size_t>(slots));
-  for (int s = 0; s < slots; ++s) chosen[static_cast<std::size_t>(s)] = s * 7 % 16;
+  for (int s = 0; s < slots; ++s) chosen[static_cast<std::size_t>(s)] = s * 7 % p.experts;
   Route route = {bench.take<std::int32_t>(chosen.size()), bench.take<float>(chosen.size()), tokens, p.used};
   ops.upload(route.expert, chosen.data(), chosen.size() * sizeof(std::int32_t));
-  std::vector<Weight> all = bench.weights(p.dtype, p.rows, p.width, p.used > 0 ? 16 : 1, read / parts);
+  std::vector<Weight> all = bench.weights(p.dtype, p.rows, p.width, p.used > 0 ? p.experts : 1, read / parts);
   const int count = static_cast<int>(all.size()) / parts;
   const double us = bench.time(count, [&](int i) {
     const Weight* w = &all[static_cast<std::size_t>(i * parts)];
@@ -142,12 +147,21 @@ void measure_product(const Product& p, int tokens) {
     ops.matmul_experts_many(both, x, route, p.per_slot);
   });
   const double operations = 2.0 * p.rows * p.width * slots * parts;
-  std::printf("%-8s %6d x %5d  %-14s %5d tokens %9.2f us", std::string(info_of(p.dtype).name).c_str(), p.rows, p.width,
-              p.used == 0 ? "" : (p.is_pair ? "6 of 16, twice" : "6 of 16"), tokens, us);
+  std::printf("%-8s %6d x %5d  %2d of %3d%-6s %5d tokens %9.2f us", std::string(info_of(p.dtype).name).c_str(), p.rows,
+              p.width, p.used == 0 ? 1 : p.used, p.used == 0 ? 1 : p.experts, p.is_pair ? " twice" : "", tokens, us);
   if (tokens <= 8)
     std::printf("  %5.2f TB/s\n", static_cast<double>(read) / us * 1e-6);
   else
     std::printf("  %6.1f TOP/s\n", operations / us * 1e-6);
+  if (p.is_pair && tokens <= 8) {
+    const Input middle = bench.input(slots, p.rows);
+    const double gated = bench.time(count, [&](int i) {
+      const Weight* w = &all[static_cast<std::size_t>(i * parts)];
+      ops.matmul_experts_gated(out[0], out[1], middle.rounded, w[0], w[1], x, route, 10.0f);
+    });
+    std::printf("%-8s the same, with SwiGLU and rounding %28.2f us\n", std::string(info_of(p.dtype).name).c_str(),
+                gated);
+  }
   std::fflush(stdout);
 }
 
@@ -191,16 +205,80 @@ void measure_rows() {
   report("swiglu_round, 6 x 2048", [&](int) { ops.swiglu_round(slots, gated.rounded, slots, up, nullptr, 10.0f); });
 }
 
+/// Attention and the indexer's choice of a step of 2048 tokens from `begin` on, one sequence, in the model's shape.
+void measure_attention(Position begin, int ratio) {
+  constexpr int kTokens = 2048, kHeads = 64, kWidth = 512, kKeyWidth = 128, kWindow = 128, kTopK = 512;
+  Bench bench;
+  Ops& ops = bench.ops();
+  const RowLayout layout = {Mode::official, kWidth, 64, kKeyWidth};
+  // Packed rows whose exponents, from byte `first` to `last`, are ordinary.
+  const auto packed = [&](std::size_t rows, std::size_t bytes, std::size_t first, std::size_t last) {
+    std::vector<std::byte> values(rows * bytes);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = i % bytes >= first && i % bytes < last ? std::byte{120} : static_cast<std::byte>(i * 37 % 119);
+    auto* data = bench.take<std::byte>(values.size());
+    ops.upload(data, values.data(), values.size());
+    ops.synchronize();
+    return data;
+  };
+  const auto pages_of = [&](std::size_t bytes, std::size_t first, std::size_t last) {
+    const auto count = static_cast<std::size_t>((begin + kTokens) / ratio / kPageRows + 1);
+    std::byte* const data = packed(count * kPageRows, bytes, first, last);
+    std::vector<std::byte*> pages;
+    for (std::size_t p = 0; p < count; ++p) pages.push_back(data + p * kPageRows * bytes);
+    auto* table = bench.take<std::uint64_t>(count);
+    ops.upload(table, pages.data(), count * sizeof(std::byte*));
+    ops.synchronize();
+    return reinterpret_cast<std::byte* const*>(table);
+  };
+  SequenceSlice slice;
+  slice.rows = kTokens;
+  slice.begin = begin;
+  slice.window_slots = kWindow + 16;
+  slice.window = packed(static_cast<std::size_t>(slice.window_slots), layout.row_bytes(), kWidth - 64, kWidth - 57);
+  slice.pages = pages_of(layout.row_bytes(), kWidth - 64, kWidth - 57);
+  slice.key_pages = pages_of(layout.key_bytes(), kKeyWidth / 2, layout.key_bytes());
+  auto* memory = reinterpret_cast<SequenceSlice*>(bench.take<std::byte>(sizeof slice));
+  ops.upload(memory, &slice, sizeof slice);
+  ops.synchronize();
+  const Slices slices = {{&slice, 1}, memory};
+  const Rows queries = bench.rows(kTokens, kHeads * kWidth), rows = bench.rows(kTokens, kWidth),
+             keys = bench.rows(kTokens, kHeads * kKeyWidth), weights = bench.rows(kTokens, kHeads);
+  Selection selection = {bench.take<std::int32_t>(std::size_t{kTokens} * kTopK), bench.take<std::int32_t>(kTokens),
+                         kTopK};
+  const float* sinks = bench.take<float>(kHeads);
+  const auto report = [&](const char* name, double us) {
+    std::printf("%-12s %6d tokens from %6d on, ratio %3d %9.2f us\n", name, kTokens, static_cast<int>(begin), ratio,
+                us);
+    std::fflush(stdout);
+  };
+  if (ratio == 4) {
+    ops.hadamard_fp4(keys, kKeyWidth);
+    report("select_rows",
+           bench.time(4, [&](int) { ops.select_rows(selection, slices, keys, weights, ratio, kTopK, layout); }));
+  }
+  report("attend", bench.time(4, [&](int) {
+    ops.attend(queries, queries, rows, slices, kWindow, ratio, ratio == 4 ? &selection : nullptr, sinks, 0.044f,
+               layout);
+  }));
+}
+
 }  // namespace
 }  // namespace lockstep
 
 int main(int count, char** arguments) {
-  const std::string_view part = count > 1 ? arguments[1] : "";
+  const std::string_view part = count > 1 ? arguments[1] : "", format = count > 2 ? arguments[2] : "";
   if (part.empty() || part == "products")
-    for (const lockstep::Product& product : lockstep::kProducts) lockstep::measure_product(product, 1);
+    for (const lockstep::Product& product : lockstep::kProducts)
+      if (product.experts == 16) lockstep::measure_product(product, 1);
   if (part.empty() || part == "rows") lockstep::measure_rows();
   if (part.empty() || part == "tiles")
     for (const lockstep::Product& product : lockstep::kProducts)
-      if (product.rows < 100000) lockstep::measure_product(product, 2048);
+      if (product.rows < 100000 && (format.empty() || lockstep::info_of(product.dtype).name == format))
+        lockstep::measure_product(product, 2048);
+  if (part == "index") lockstep::measure_attention(129024, 4);
+  if (part.empty() || part == "attention")
+    for (const lockstep::Position begin : {0, 6144, 30720, 129024})
+      for (const int ratio : {4, 128}) lockstep::measure_attention(begin, ratio);
   return 0;
 }

@@ -180,21 +180,85 @@ TEST_P(GpuCaches, completed_windows_become_the_same_rows_and_keys) {
   }
 }
 
+TEST_P(GpuCaches, what_a_step_of_few_or_many_rows_keeps_is_the_same) {
+  const Shape& shape = GetParam();
+  const std::vector<std::vector<Part>> steps = {{{127, 1}}, {{130, 1}, {3, 2}, {251, 5}}, {{126, 40}, {7, 1}}};
+  for (const auto& parts : steps) {
+    for (const int ratio : {0, 4, 128}) {
+      make(parts, 5);
+      std::vector<Position> places;
+      for (const Part& part : parts)
+        for (int r = 0; r < part.rows; ++r) places.push_back(part.begin + r);
+      const Twin<Position> positions(ends_, places);
+      const Twin<float> window_rows(ends_, random_floats(n(shape.width), 71)),
+          norm(ends_, random_floats(static_cast<std::size_t>(shape.width), 72)),
+          turns(ends_, random_floats(n(shape.rotary), 73)),
+          frequencies(ends_, random_floats(static_cast<std::size_t>(shape.rotary) / 2, 74)),
+          head_weights(ends_, random_floats(n(shape.index_heads), 75));
+      const Twin<std::byte> stage(ends_, n(static_cast<int>(layout_.row_bytes())));
+      const int part_count = ratio == 4 ? 2 : ratio == 0 ? 0 : 1;
+      std::vector<std::unique_ptr<Twin<float>>> values, gates, biases, stages;
+      for (int p = 0; p < part_count; ++p) {
+        const int width = (ratio == 4 ? 2 : 1) * (p == 0 ? shape.width : shape.key_width);
+        const auto seed = static_cast<std::uint64_t>(80 + 4 * p);
+        values.push_back(std::make_unique<Twin<float>>(ends_, random_floats(n(width), seed)));
+        gates.push_back(std::make_unique<Twin<float>>(ends_, random_floats(n(width), seed + 1, 3.0f)));
+        biases.push_back(std::make_unique<Twin<float>>(
+            ends_, random_floats(static_cast<std::size_t>(ratio) * static_cast<std::size_t>(width), seed + 2)));
+        stages.push_back(std::make_unique<Twin<float>>(ends_, 2 * n(width)));
+      }
+      on_both([&](Ops& ops, const Slices& slices) {
+        Ops::KeptRows kept;
+        kept.window_rows = rows_of(window_rows, ops, shape.width);
+        kept.norm = norm.at(ops);
+        kept.epsilon = 1e-6f;
+        kept.turns = rows_of(turns, ops, shape.rotary);
+        kept.fp8_channels = shape.mode == Mode::official ? layout_.fp8_channels() : 0;
+        kept.stage = stage.at(ops);
+        kept.positions = positions.at(ops);
+        for (int p = 0; p < part_count; ++p) {
+          const auto i = static_cast<std::size_t>(p);
+          const int row_width = p == 0 ? shape.width : shape.key_width, width = (ratio == 4 ? 2 : 1) * row_width;
+          kept.parts[kept.part_count++] = {rows_of(*values[i], ops, width),
+                                           rows_of(*gates[i], ops, width),
+                                           ConstRows(biases[i]->at(ops), ratio, width, width),
+                                           {ratio, row_width, p == 1, norm.at(ops), frequencies.at(ops), 1e-6f},
+                                           stages[i]->at(ops)};
+        }
+        if (ratio == 4) {
+          kept.head_weights = rows_of(head_weights, ops, shape.index_heads);
+          kept.head_scale = 0.011f;
+        }
+        ops.keep_rows(kept, slices, layout_);
+      });
+      const std::string what = std::string(shape.name) + ", ratio " + std::to_string(ratio);
+      EXPECT_EQ(window_rows.difference() + stage.difference() + head_weights.difference(), "") << what;
+      for (const auto& one : stages) EXPECT_EQ(one->difference(), "") << what;
+      for (const auto& sequence : sequences_)
+        EXPECT_EQ(sequence->rows.difference() + sequence->keys.difference(), "") << what;
+    }
+  }
+}
+
 TEST_P(GpuCaches, the_same_rows_are_chosen_and_attended) {
   const Shape& shape = GetParam();
   const std::vector<std::vector<Part>> steps = {{{0, 1}},
                                                 {{2500, 1}},
                                                 {{0, 3}, {60, 2}, {2999, 1}},
-                                                {{shape.window - 2, 4}, {1030, 3}, {40, 5}, {4 * shape.top_k, 6}}};
+                                                {{9001, 2}},
+                                                {{shape.window - 2, 4}, {1030, 3}, {40, 5}, {4 * shape.top_k, 6}},
+                                                {{3070, 12}, {2500, 5}}};
   for (const auto& parts : steps) {
     for (const int ratio : {0, 4, 128}) {
-      make(parts, 13);
+      make(parts, 36);
       const int heads_width = shape.heads * shape.width;
       Twin<float> window_rows(ends_, random_floats(n(shape.width), 41));
       const Twin<float> queries(ends_, random_floats(n(heads_width), 42)), out(ends_, n(heads_width)),
           sinks(ends_, random_floats(static_cast<std::size_t>(shape.heads), 43)),
           index_queries(ends_, random_floats(n(shape.index_heads * shape.key_width), 44)),
-          weights(ends_, random_floats(n(shape.index_heads), 45));
+          weights(ends_, random_floats(n(shape.index_heads), 45)), heads(ends_, random_floats(n(heads_width), 46)),
+          turns(ends_, random_floats(n(shape.rotary), 47));
+      const testing::TwinRounded rounded(ends_, n_, heads_width);
       const Twin<std::int32_t> ids(ends_, n(shape.top_k)), count(ends_, n(1));
       const Twin<std::byte> stage(ends_, n(static_cast<int>(layout_.row_bytes())));
       on_both([&](Ops& ops, const Slices& slices) {
@@ -209,13 +273,51 @@ TEST_P(GpuCaches, the_same_rows_are_chosen_and_attended) {
         ops.attend(rows_of(out, ops, heads_width), rows_of(queries, ops, heads_width),
                    rows_of(window_rows, ops, shape.width), slices, shape.window, ratio,
                    ratio == 4 ? &selection : nullptr, sinks.at(ops), 0.05f, layout_);
+        const Rounded heads_rounded = rounded.at(ops);
+        ops.attend_heads(rows_of(heads, ops, heads_width), &heads_rounded, rows_of(window_rows, ops, shape.width),
+                         slices, shape.window, ratio, ratio == 4 ? &selection : nullptr, sinks.at(ops), 0.05f,
+                         rows_of(turns, ops, shape.rotary), 1e-6f, layout_);
         ops.pack_window(stage.at(ops), slices, rows_of(window_rows, ops, shape.width), layout_);
       });
       EXPECT_EQ(ids.difference() + count.difference(), "")
           << shape.name << ", ratio " << ratio << ", " << n_ << " rows";
       EXPECT_EQ(out.difference(), "") << shape.name << ", ratio " << ratio << ", " << n_ << " rows";
+      EXPECT_EQ(heads.difference() + rounded.difference(), "")
+          << shape.name << ", ratio " << ratio << ", " << n_ << " rows";
       EXPECT_EQ(stage.difference(), "") << shape.name << ", ratio " << ratio << ", " << n_ << " rows";
     }
+  }
+}
+
+TEST_P(GpuCaches, queries_and_keys_that_are_not_ordinary_fp4_are_scored_by_the_same_loop) {
+  const Shape& shape = GetParam();
+  for (const auto& parts : std::vector<std::vector<Part>>{{{2990, 9}, {2700, 2}}, {{2990, 4}, {2700, 2}}}) {
+    make(parts, 13);
+    std::vector<float> values = random_floats(n(shape.index_heads * shape.key_width), 52);
+    const std::size_t row = values.size() / static_cast<std::size_t>(n_);
+    for (std::size_t i = 0; i < 3 * row; ++i) {  // a row that is fp4, one nearly, one of zeros; the others are not
+      values[i] = std::copysign(i % 32 == 0 ? 6.0f : 0.5f, values[i]);
+      if (i == row + 77) values[i] = 5.0f;
+      if (i >= 2 * row) values[i] = 0.0f;
+    }
+    const Twin<float> queries(ends_, values), weights(ends_, random_floats(n(shape.index_heads), 53));
+    const Twin<std::int32_t> ids(ends_, n(shape.top_k)), count(ends_, n(1));
+    if (shape.mode == Mode::official) {  // the exponents of some keys
+      std::vector<std::byte> exponents(1);
+      for (const auto& [key, byte] : {std::pair{3, 200}, {70, 1}, {150, 60}, {290, 190}, {291, 255}}) {
+        exponents[0] = static_cast<std::byte>(byte);
+        const std::size_t at =
+            static_cast<std::size_t>(key) * layout_.key_bytes() + static_cast<std::size_t>(shape.key_width) / 2;
+        for (Ops* ops : {ends_.loops.get(), ends_.device.get()})
+          ops->upload(sequences_[0]->keys.at(*ops) + at, exponents.data(), 1);
+      }
+    }
+    on_both([&](Ops& ops, const Slices& slices) {
+      ops.select_rows({ids.at(ops), count.at(ops), shape.top_k}, slices,
+                      rows_of(queries, ops, shape.index_heads * shape.key_width),
+                      rows_of(weights, ops, shape.index_heads), 4, shape.top_k, layout_);
+    });
+    EXPECT_EQ(ids.difference() + count.difference(), "");
   }
 }
 

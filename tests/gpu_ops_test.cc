@@ -139,6 +139,101 @@ TEST_P(GpuProduct, experts_as_wide_as_the_models_have_the_bits_of_the_literal_lo
   }
 }
 
+/// The formats whose weights the tile kernel decodes where it multiplies them.
+class GpuExperts : public GpuProduct {};
+
+TEST_P(GpuExperts, many_tokens_by_experts_as_wide_as_the_models_have_the_bits_of_the_literal_loop) {
+  // More rows than a thread block has, tiles of 1 to 64 slots, experts with several tiles and one without any.
+  constexpr int kExperts = 6, kUsed = 3, kRows = 277;
+  for (const int width : {2048, 4096}) {
+    for (const auto& [tokens, per_slot] : {std::pair{9, true}, {67, false}, {52, true}}) {
+      const int slots = tokens * kUsed;
+      Operands o(GetParam().dtype, kRows, width, kExperts, per_slot ? slots : tokens, width);
+      std::vector<std::int32_t> experts(static_cast<std::size_t>(slots));
+      for (int s = 0; s < slots; ++s)
+        experts[static_cast<std::size_t>(s)] = s % 2 == 0 ? 4 : s % 7 == 0 ? 2 : s % 2 + s % 3 % 2;
+      const Twin<std::int32_t> chosen(*ends_, experts);
+      const Twin<float> weights(*ends_, static_cast<std::size_t>(slots)),
+          out(*ends_, static_cast<std::size_t>(slots) * kRows), second(*ends_, static_cast<std::size_t>(slots) * kRows);
+      on_both([&](Ops& ops) {
+        const Route route = {chosen.at(ops), weights.at(ops), tokens, kUsed};
+        const Ops::Part parts[] = {{rows_of(out, ops, slots, kRows), &o.weight(ops)},
+                                   {rows_of(second, ops, slots, kRows), &o.weight(ops)}};
+        ops.matmul_experts_many(parts, o.input(ops), route, per_slot);
+        ops.matmul_experts(rows_of(second, ops, slots, kRows), o.weight(ops), o.input(ops), route, per_slot);
+      });
+      EXPECT_EQ(out.difference() + second.difference(), "") << width << " wide, " << tokens << " tokens";
+    }
+  }
+}
+
+/// A format of each kind that the tile kernels tell apart.
+class GpuWideProduct : public GpuProduct {};
+
+TEST_P(GpuWideProduct, has_the_bits_of_its_parts) {
+  // Enough tiles for the kernels of the largest shapes, beside parts of a size that other tests compare with the loops.
+  constexpr int kRows = 1421, kTokens = 1390, kPart = 60;
+  constexpr std::size_t kFloats = std::size_t{kTokens} * kRows;
+  Ops& ops = *ends_->device;
+  for (const int width : {1024, 8192}) {
+    Operands o(GetParam().dtype, kRows, width, 1, kTokens, width);
+    const Twin<float> whole(*ends_, kFloats), parts(*ends_, kFloats);
+    const Input x = o.input(ops);
+    ops.matmul(rows_of(whole, ops, kTokens, kRows), o.weight(ops), x);
+    for (int first = 0; first < kTokens; first += kPart) {
+      const int n = std::min(kPart, kTokens - first);
+      ops.matmul(rows_of(parts, ops, kTokens, kRows).from(first, n), o.weight(ops),
+                 {x.values.from(first, n), x.rounded.from(first, n)});
+    }
+    std::vector<float> a(kFloats), b(kFloats);
+    ops.download(a.data(), whole.at(ops), kFloats * sizeof(float));
+    ops.download(b.data(), parts.at(ops), kFloats * sizeof(float));
+    std::size_t different = 0;
+    for (std::size_t i = 0; i < kFloats; ++i) different += std::memcmp(&a[i], &b[i], sizeof(float)) == 0 ? 0 : 1;
+    EXPECT_EQ(different, 0u) << width << " wide";
+  }
+}
+
+TEST_P(GpuProduct, gated_experts_have_the_bits_of_their_parts) {
+  constexpr int kExperts = 4, kUsed = 3, kRows = 96;
+  for (const int width : {512, 2048, 4096}) {
+    for (const int tokens : {1, 2, 9}) {
+      const int slots = tokens * kUsed;
+      Operands gate(GetParam().dtype, kRows, width, kExperts, tokens, width),
+          up(GetParam().dtype, kRows, width, kExperts, 1, 32);
+      std::vector<std::int32_t> experts(static_cast<std::size_t>(slots));
+      for (int s = 0; s < slots; ++s) experts[static_cast<std::size_t>(s)] = (5 * s + s / 4) % kExperts;
+      const Twin<std::int32_t> chosen(*ends_, experts);
+      const Twin<float> weights(*ends_, random_floats(static_cast<std::size_t>(slots), 61)),
+          out(*ends_, static_cast<std::size_t>(slots) * kRows), other(*ends_, static_cast<std::size_t>(slots) * kRows);
+      const TwinRounded rounded(*ends_, slots, kRows);
+      on_both([&](Ops& ops) {
+        ops.matmul_experts_gated(rows_of(out, ops, slots, kRows), rows_of(other, ops, slots, kRows), rounded.at(ops),
+                                 gate.weight(ops), up.weight(ops), gate.input(ops),
+                                 {chosen.at(ops), weights.at(ops), tokens, kUsed}, 2.5f);
+      });
+      EXPECT_EQ(out.difference() + rounded.difference(), "") << width << " wide, " << tokens << " tokens";
+    }
+  }
+}
+
+TEST_P(GpuProduct, products_that_are_spread_over_the_streams_have_the_bits_of_their_parts) {
+  for (const int width : {512, 4096}) {
+    for (const int tokens : {1, 3, 9}) {
+      constexpr int kRows = 37, kStreams = 4;
+      Operands o(GetParam().dtype, kRows, width, 1, tokens, width);
+      const std::size_t n = static_cast<std::size_t>(tokens);
+      const Twin<float> y(*ends_, n * kRows), streams(*ends_, random_floats(n * kStreams * kRows, 62)),
+          coefficients(*ends_, random_floats(n * 24, 63));
+      on_both([&](Ops& ops) {
+        ops.matmul_expand(rows_of(streams, ops, tokens, kStreams * kRows), rows_of(y, ops, tokens, kRows),
+                          o.weight(ops), o.input(ops), rows_of(coefficients, ops, tokens, 24));
+      });
+      EXPECT_EQ(streams.difference(), "") << width << " wide, " << tokens << " tokens";
+    }
+  }
+}
+
 TEST_P(GpuProduct, embedding_rows_are_widened_exactly) {
   constexpr int kWidth = 512, kRows = 11;
   Operands o(GetParam().dtype, kRows, kWidth, 1, 1, 32);
@@ -156,6 +251,13 @@ std::vector<DTypeInfo> formats() {
   return all;
 }
 INSTANTIATE_TEST_SUITE_P(Every, GpuProduct, ::testing::ValuesIn(formats()),
+                         [](const auto& format) { return std::string(format.param.name); });
+INSTANTIATE_TEST_SUITE_P(Every, GpuWideProduct,
+                         ::testing::Values(info_of(DType::q8_0), info_of(DType::q4_k), info_of(DType::q2_k),
+                                           info_of(DType::q6_k), info_of(DType::iq2_s), info_of(DType::nvfp4),
+                                           info_of(DType::f16)),
+                         [](const auto& format) { return std::string(format.param.name); });
+INSTANTIATE_TEST_SUITE_P(Every, GpuExperts, ::testing::Values(info_of(DType::iq2_xxs), info_of(DType::q2_k)),
                          [](const auto& format) { return std::string(format.param.name); });
 
 TEST_F(GpuOps, an_output_that_is_zero_has_the_sign_that_the_literal_loop_gives_it) {
@@ -302,6 +404,26 @@ TEST_F(GpuOps, many_tokens_by_float_rows_have_the_bits_of_the_literal_loop) {
 
 // ---- Rows ----
 
+TEST_F(GpuOps, many_tokens_by_few_long_float_rows_have_the_bits_of_the_literal_loop) {
+  for (const auto& [width, rows, tokens] : {std::tuple{16384, 24, 69}, {4096, 4, 64}, {8192, 23, 300}}) {
+    const Twin<float> values(*ends_, random_floats(static_cast<std::size_t>(tokens) * width, 34)),
+        out(*ends_, static_cast<std::size_t>(tokens) * rows);
+    const std::vector<std::byte> bytes = random_rows(DType::f16, width, rows, 35);
+    Weight host;
+    host.dtype = DType::f16;
+    host.width = width;
+    host.rows = rows;
+    host.data = bytes.data();
+    host.row_bytes = row_bytes(DType::f16, width);
+    const Weight device = ends_->device->prepare(host);
+    on_both([&](Ops& ops) {
+      ops.matmul(rows_of(out, ops, tokens, rows), &ops == ends_->loops.get() ? host : device,
+                 {rows_of(values, ops, tokens, width), {}});
+    });
+    EXPECT_EQ(out.difference(), "") << width << " wide, " << rows << " rows, " << tokens << " tokens";
+  }
+}
+
 TEST_F(GpuOps, norms_have_the_order_of_a_float_dot_and_round_as_they_write) {
   for (const int width : {32, 64, 96, 512, 1024, 2048, 4096, 5024, 16384}) {
     constexpr int kRows = 3;
@@ -363,45 +485,60 @@ TEST_F(GpuOps, rotations_roundings_and_sums_by_position_have_the_bits_of_the_loo
   }
 }
 
+/// Every pair of a number of rows and a width.
+std::vector<std::pair<int, int>> product_of(std::initializer_list<int> rows, std::initializer_list<int> widths) {
+  std::vector<std::pair<int, int>> all;
+  for (const int n : rows)
+    for (const int width : widths) all.emplace_back(n, width);
+  return all;
+}
+
 TEST_F(GpuOps, fused_ops_have_the_bits_of_the_ops_that_they_are_made_of) {
-  constexpr int kRows = 3, kHeads = 4, kRotary = 64, kExperts = 6;
-  for (const int width : {96, 128, 512}) {
-    const std::size_t floats = std::size_t{kRows * kHeads} * static_cast<std::size_t>(width);
+  constexpr int kHeads = 4, kRotary = 64, kExperts = 6;
+  // Few rows and many have kernels of their own.
+  for (const auto& [rows, width] : product_of({3, 11}, {96, 128, 512})) {
+    const std::size_t floats = static_cast<std::size_t>(rows * kHeads) * static_cast<std::size_t>(width);
     const int all = kHeads * width;
     const Twin<float> x(*ends_, random_floats(floats, 61)), y(*ends_, random_floats(floats, 62)),
-        z(*ends_, random_floats(floats, 63)), turns(*ends_, random_floats(std::size_t{kRows} * kRotary, 64)),
+        z(*ends_, random_floats(floats, 63)),
+        turns(*ends_, random_floats(static_cast<std::size_t>(rows) * kRotary, 64)),
         weight(*ends_, random_floats(static_cast<std::size_t>(width), 65));
-    const TwinRounded rounded(*ends_, kRows, all);
+    const TwinRounded rounded(*ends_, rows, all);
     on_both([&](Ops& ops) {
-      const Rows table = rows_of(turns, ops, kRows, kRotary);
-      ops.rotate_round(rows_of(x, ops, kRows, all), rounded.at(ops), width, table, true);
-      ops.norm_rotate(rows_of(y, ops, kRows, all), width, nullptr, 1e-6f, table, 0);
-      ops.norm_rotate(rows_of(y, ops, kRows, all), width, weight.at(ops), 1e-6f, table, width - kRotary);
-      if (width == 128) ops.rotate_hadamard_fp4(rows_of(z, ops, kRows, all), width, table);
+      const Rows table = rows_of(turns, ops, rows, kRotary);
+      ops.rotate_round(rows_of(x, ops, rows, all), rounded.at(ops), width, table, true);
+      ops.norm_rotate(rows_of(y, ops, rows, all), width, nullptr, 1e-6f, table, 0);
+      ops.norm_rotate(rows_of(y, ops, rows, all), width, weight.at(ops), 1e-6f, table, width - kRotary);
+      if (width == 128) ops.rotate_hadamard_fp4(rows_of(z, ops, rows, all), width, table);
     });
-    EXPECT_EQ(x.difference() + rounded.difference() + y.difference() + z.difference(), "") << width;
+    EXPECT_EQ(x.difference() + rounded.difference() + y.difference() + z.difference(), "")
+        << width << " wide, " << rows << " rows";
   }
-  for (const int width : {64, 1536, 4096}) {
+  for (const auto& [rows, width] : product_of({3, 11}, {64, 1536, 4096})) {
     constexpr int kMixes = 24, kUsed = 2;
+    std::vector<std::int32_t> chosen = {3, 1, 2, 2, 0, kExperts - 1};
+    while (chosen.size() < static_cast<std::size_t>(rows * kUsed)) chosen.push_back(chosen[chosen.size() - 5]);
     const HyperSpec spec{4, 20, 1e-6f, 1e-6f};
-    const std::size_t n = std::size_t{kRows} * static_cast<std::size_t>(width);
+    const std::size_t n = static_cast<std::size_t>(rows) * static_cast<std::size_t>(width);
     const Twin<float> streams(*ends_, random_floats(4 * n, 66)),
-        mixes(*ends_, random_floats(kRows * kMixes, 67, 30.0f)), coefficients(*ends_, std::size_t{kRows} * kMixes),
-        out(*ends_, n), norm(*ends_, random_floats(static_cast<std::size_t>(width), 68)),
-        parts(*ends_, random_floats(kUsed * n, 69)), shared(*ends_, random_floats(n, 70)),
-        scale(*ends_, std::vector<float>{0.5f, 0.3f, 0.9f}), base(*ends_, random_floats(kMixes, 71)),
-        weights(*ends_, std::size_t{kRows} * kUsed), room(*ends_, n);
-    const Twin<std::int32_t> experts(*ends_, std::vector<std::int32_t>{3, 1, 2, 2, 0, kExperts - 1});
-    const TwinRounded rounded(*ends_, kRows, width);
+        mixes(*ends_, random_floats(static_cast<std::size_t>(rows) * kMixes, 67, 30.0f)),
+        coefficients(*ends_, static_cast<std::size_t>(rows) * kMixes), out(*ends_, n),
+        norm(*ends_, random_floats(static_cast<std::size_t>(width), 68)), parts(*ends_, random_floats(kUsed * n, 69)),
+        shared(*ends_, random_floats(n, 70)), scale(*ends_, std::vector<float>{0.5f, 0.3f, 0.9f}),
+        base(*ends_, random_floats(kMixes, 71)), weights(*ends_, static_cast<std::size_t>(rows) * kUsed),
+        room(*ends_, n);
+    const Twin<std::int32_t> experts(*ends_, chosen);
+    const TwinRounded rounded(*ends_, rows, width);
     on_both([&](Ops& ops) {
-      const Rows s = rows_of(streams, ops, kRows, 4 * width), c = rows_of(coefficients, ops, kRows, kMixes);
+      const Rows s = rows_of(streams, ops, rows, 4 * width), c = rows_of(coefficients, ops, rows, kMixes);
       const Rounded r = rounded.at(ops);
-      ops.hyper_begin(c, rows_of(out, ops, kRows, width), &r, rows_of(mixes, ops, kRows, kMixes), s, scale.at(ops),
+      ops.hyper_begin(c, rows_of(out, ops, rows, width), &r, rows_of(mixes, ops, rows, kMixes), s, scale.at(ops),
                       base.at(ops), spec, norm.at(ops), 1e-6f);
-      ops.combine_expand(s, rows_of(room, ops, kRows, width), rows_of(parts, ops, kRows * kUsed, width),
-                         {experts.at(ops), weights.at(ops), kRows, kUsed}, rows_of(shared, ops, kRows, width), c);
+      ops.combine_expand(s, rows_of(room, ops, rows, width), rows_of(parts, ops, rows * kUsed, width),
+                         {experts.at(ops), weights.at(ops), rows, kUsed}, rows_of(shared, ops, rows, width), c);
     });
-    EXPECT_EQ(coefficients.difference() + out.difference() + rounded.difference() + streams.difference(), "") << width;
+    EXPECT_EQ(coefficients.difference() + out.difference() + rounded.difference() + streams.difference(), "")
+        << width << " wide, " << rows << " rows";
   }
 }
 

@@ -75,7 +75,7 @@ TEST(GpuTiming, changes_no_byte_and_tells_every_phase_of_recorded_steps_too) {
       }
     EXPECT_EQ(times.of(StepPhase::router).calls, 142u * 6);
     if (timing == Timing::ops) {
-      EXPECT_EQ(times.kernels.at("attend").calls, 142u * 6);
+      EXPECT_EQ(times.kernels.at("attend_heads").calls, 142u * 6);
     }
   }
 }

@@ -65,6 +65,15 @@ class ReplayingOps final : public ForwardingOps {
       inner().matmul_experts_many(list, x, route, x_per_slot);
     });
   }
+  void matmul_experts_gated(Rows gate, Rows up, Rounded rounded, const Weight& gate_weight, const Weight& up_weight,
+                            const Input& x, const Route& route, float limit) override {
+    issue([=, this, gate_weight = &gate_weight, up_weight = &up_weight] {
+      inner().matmul_experts_gated(gate, up, rounded, *gate_weight, *up_weight, x, route, limit);
+    });
+  }
+  void matmul_expand(Rows streams, Rows y, const Weight& w, const Input& x, ConstRows coefficients) override {
+    issue([=, this, w = &w] { inner().matmul_expand(streams, y, *w, x, coefficients); });
+  }
   void matmul_grouped(Rows out, const Weight& w, const Input& x, int groups) override {
     issue([=, this, &w] { inner().matmul_grouped(out, w, x, groups); });
   }
@@ -136,6 +145,16 @@ class ReplayingOps final : public ForwardingOps {
       inner().attend(out, queries, window_rows, kept(), window, ratio, own ? &*own : nullptr, sinks, scale_by, layout);
     });
   }
+  void attend_heads(Rows queries, const Rounded* rounded, ConstRows window_rows, const Slices& slices, int window,
+                    int ratio, const Selection* selection, const float* sinks, float scale_by, ConstRows turns,
+                    float epsilon, const RowLayout& layout) override {
+    issue([=, this, kept = KeptSlices{slices.memory, slices.host.size()},
+           own = selection == nullptr ? std::nullopt : std::optional(*selection),
+           own_rounded = rounded == nullptr ? std::nullopt : std::optional(*rounded)] {
+      inner().attend_heads(queries, own_rounded ? &*own_rounded : nullptr, window_rows, kept(), window, ratio,
+                           own ? &*own : nullptr, sinks, scale_by, turns, epsilon, layout);
+    });
+  }
   void pack_window(std::byte* stage, const Slices& slices, ConstRows rows, const RowLayout& layout) override {
     issue([=, this, kept = KeptSlices{slices.memory, slices.host.size()}] {
       inner().pack_window(stage, kept(), rows, layout);
@@ -145,6 +164,9 @@ class ReplayingOps final : public ForwardingOps {
     issue([=, this, kept = KeptSlices{slices.memory, slices.host.size()}] {
       inner().keep_pending(stage, kept(), values, gates);
     });
+  }
+  void keep_rows(const KeptRows& rows, const Slices& slices, const RowLayout& layout) override {
+    issue([=, this, kept = KeptSlices{slices.memory, slices.host.size()}] { inner().keep_rows(rows, kept(), layout); });
   }
   void copy(const Copies& copies) override {
     if (copies.memory == nullptr) return inner().copy(copies);

@@ -30,6 +30,13 @@ class RecordingOps final : public ForwardingOps {
   void matmul_experts(Rows out, const Weight& w, const Input& x, const Route& route, bool x_per_slot) override;
   void matmul_grouped(Rows out, const Weight& w, const Input& x, int groups) override;
   void matmul_many(std::span<const Part> parts, const Input& x) override { Ops::matmul_many(parts, x); }
+  void matmul_experts_gated(Rows gate, Rows up, Rounded rounded, const Weight& gate_weight, const Weight& up_weight,
+                            const Input& x, const Route& route, float limit) override {
+    Ops::matmul_experts_gated(gate, up, rounded, gate_weight, up_weight, x, route, limit);
+  }
+  void matmul_expand(Rows streams, Rows y, const Weight& w, const Input& x, ConstRows coefficients) override {
+    Ops::matmul_expand(streams, y, w, x, coefficients);
+  }
   void matmul_experts_many(std::span<const Part> parts, const Input& x, const Route& route, bool x_per_slot) override {
     Ops::matmul_experts_many(parts, x, route, x_per_slot);
   }

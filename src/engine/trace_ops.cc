@@ -81,6 +81,10 @@ void TraceOps::after(const OpCall& call) {
 void TraceOps::compress(const Slices& slices, ConstRows values, ConstRows gates, const CompressorSpec& spec,
                         const RowLayout& layout) {
   ForwardingOps::compress(slices, values, gates, spec, layout);
+  look_at_compressed(slices, spec, layout);
+}
+
+void TraceOps::look_at_compressed(const Slices& slices, const CompressorSpec& spec, const RowLayout& layout) {
   const std::size_t place = new_place("compress", spec.is_key ? "key" : "row", OpOutput::Element::bytes, 0);
   host_.resize(spec.is_key ? layout.key_bytes() : layout.row_bytes());
   for (const SequenceSlice& slice : slices) {
@@ -121,15 +125,32 @@ void TraceOps::keep_stage(const char* op, OpOutput::Element element, const std::
 
 void TraceOps::pack_window(std::byte* stage, const Slices& slices, ConstRows rows, const RowLayout& layout) {
   ForwardingOps::pack_window(stage, slices, rows, layout);
+  look_at_window(stage, slices, layout);
+}
+
+void TraceOps::look_at_window(const std::byte* stage, const Slices& slices, const RowLayout& layout) {
   const int slots = slices.size() == 0 ? 0 : slices.host.front().window_slots;
   keep_stage("pack_window", OpOutput::Element::bytes, stage, slices, slots, layout.row_bytes());
 }
 
 void TraceOps::keep_pending(float* stage, const Slices& slices, ConstRows values, ConstRows gates) {
   ForwardingOps::keep_pending(stage, slices, values, gates);
+  look_at_pending(stage, slices, values.width + gates.width);
+}
+
+void TraceOps::keep_rows(const KeptRows& rows, const Slices& slices, const RowLayout& layout) {
+  ForwardingOps::keep_rows(rows, slices, layout);
+  look_at_window(rows.stage, slices, layout);
+  for (const KeptRows::Part& part : std::span(rows.parts).first(static_cast<std::size_t>(rows.part_count))) {
+    look_at_compressed(slices, part.spec, layout);
+    look_at_pending(part.stage, slices, part.values.width + part.gates.width);
+  }
+}
+
+void TraceOps::look_at_pending(const float* stage, const Slices& slices, int width) {
   const int slots = slices.size() == 0 ? 0 : slices.host.front().pending_slots;
   keep_stage("keep_pending", OpOutput::Element::f32, reinterpret_cast<const std::byte*>(stage), slices, slots,
-             sizeof(float) * static_cast<std::size_t>(values.width + gates.width));
+             sizeof(float) * static_cast<std::size_t>(width));
 }
 
 }  // namespace lockstep

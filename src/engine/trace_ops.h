@@ -53,6 +53,7 @@ class TraceOps final : public ForwardingOps {
                    const RowLayout& layout) override;
   void pack_window(std::byte* stage, const Slices& slices, ConstRows rows, const RowLayout& layout) override;
   void keep_pending(float* stage, const Slices& slices, ConstRows values, ConstRows gates) override;
+  void keep_rows(const KeptRows& rows, const Slices& slices, const RowLayout& layout) override;
 
  protected:
   void after(const OpCall& call) override;
@@ -60,6 +61,9 @@ class TraceOps final : public ForwardingOps {
  private:
   std::size_t new_place(const char* op, const char* part, OpOutput::Element element, int slot);
   void keep(std::size_t place, Position position, std::span<const std::byte> row);
+  void look_at_compressed(const Slices& slices, const CompressorSpec& spec, const RowLayout& layout);
+  void look_at_window(const std::byte* stage, const Slices& slices, const RowLayout& layout);
+  void look_at_pending(const float* stage, const Slices& slices, int width);
   /// Rows of the last tokens of a slice, one after the other in the back end's memory.
   void keep_stage(const char* op, OpOutput::Element element, const std::byte* stage, const Slices& slices, int slots,
                   std::size_t row_bytes);

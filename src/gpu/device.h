@@ -11,15 +11,23 @@
 #if defined(__HIP__)
 #define LOCKSTEP_KERNEL __attribute__((global))
 #define LOCKSTEP_DEVICE __attribute__((device)) inline
+#define LOCKSTEP_DEVICE_CALL __attribute__((device, noinline)) static  // what is rare, so that its code is there once
 #define LOCKSTEP_SHARED __attribute__((shared))
 #define LOCKSTEP_PARAMETER const  // of a kernel, and indexed by it
 #define LOCKSTEP_BOUNDS(threads, blocks) __attribute__((amdgpu_flat_work_group_size(1, threads)))
+#define LOCKSTEP_CLUSTER(blocks)
 #elif defined(__CUDACC__)
 #define LOCKSTEP_KERNEL __global__
 #define LOCKSTEP_DEVICE __device__ __forceinline__
+#define LOCKSTEP_DEVICE_CALL static __device__ __noinline__  // what is rare, so that its code is there once
 #define LOCKSTEP_SHARED __shared__
 #define LOCKSTEP_PARAMETER const __grid_constant__  // of a kernel, and indexed by it: no copy is made
 #define LOCKSTEP_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define LOCKSTEP_CLUSTER(blocks) __cluster_dims__(blocks, 1, 1)  // that run at once and see each other's shared memory
+#else
+#define LOCKSTEP_CLUSTER(blocks)
+#endif
 #endif
 
 namespace lockstep::gpu {
@@ -115,6 +123,29 @@ LOCKSTEP_DEVICE void follow_launch() {
   wait_for_launch_before();
 }
 
+// Of a kernel whose blocks come in clusters, which only devices with Runtime::has_clusters run.
+
+/// All threads of a cluster meet, and see what each other wrote.
+LOCKSTEP_DEVICE void cluster_barrier() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.aligned;\n\tbarrier.cluster.wait.aligned;" ::: "memory");
+#endif
+}
+/// What stands at `at`, in shared memory, in block `rank` of the cluster.
+LOCKSTEP_DEVICE float cluster_value([[maybe_unused]] const float* at, [[maybe_unused]] int rank) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  float value;
+  asm volatile(
+      "{\n\t.reg .u32 there;\n\tmapa.shared::cluster.u32 there, %1, %2;\n\tld.shared::cluster.f32 %0, [there];\n\t}"
+      : "=f"(value)
+      : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(at))), "r"(rank)
+      : "memory");
+  return value;
+#else
+  return 0;
+#endif
+}
+
 LOCKSTEP_DEVICE int lane_index() { return thread_index() % kWarp; }
 LOCKSTEP_DEVICE float shuffle(float value, int lane) {
   return f32_of(static_cast<std::uint32_t>(shuffle(static_cast<int>(bits_of(value)), lane)));
@@ -125,11 +156,15 @@ LOCKSTEP_DEVICE float shuffle_xor(float value, int mask) { return shuffle(value,
 
 /// Largest of a warp's values; the order does not matter.
 LOCKSTEP_DEVICE std::uint32_t warp_max(std::uint32_t value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  return __reduce_max_sync(~0u, value);
+#else
   for (int mask = kWarp / 2; mask > 0; mask /= 2) {
     const auto other = static_cast<std::uint32_t>(shuffle_xor(static_cast<int>(value), mask));
     value = other > value ? other : value;
   }
   return value;
+#endif
 }
 LOCKSTEP_DEVICE float warp_max(float value) {
   for (int mask = kWarp / 2; mask > 0; mask /= 2) {
@@ -137,6 +172,16 @@ LOCKSTEP_DEVICE float warp_max(float value) {
     value = other > value ? other : value;
   }
   return value;
+}
+
+/// Sum over a warp, the same in all of its threads.
+LOCKSTEP_DEVICE int warp_sum(int value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  return __reduce_add_sync(~0u, value);
+#else
+  for (int mask = kWarp / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
+  return value;
+#endif
 }
 
 struct alignas(16) Words4 {
@@ -162,6 +207,15 @@ LOCKSTEP_DEVICE std::uint32_t choose_bytes(std::uint32_t low, std::uint32_t high
 #endif
 }
 
+/// The low word of (high, low) shifted right by 0, 8, 16 or 24 bits.
+LOCKSTEP_DEVICE std::uint32_t shift_pair(std::uint32_t low, std::uint32_t high, int bits) {
+#if defined(__CUDA_ARCH__)
+  return __funnelshift_r(low, high, static_cast<unsigned>(bits));
+#else
+  return static_cast<std::uint32_t>((static_cast<std::uint64_t>(high) << 32 | low) >> bits);
+#endif
+}
+
 /// A byte of ones for every byte of `word` whose upper bit is set, else of zeros.
 LOCKSTEP_DEVICE std::uint32_t sign_masks(std::uint32_t word) {
 #if defined(__CUDA_ARCH__)
@@ -173,16 +227,48 @@ LOCKSTEP_DEVICE std::uint32_t sign_masks(std::uint32_t word) {
 #endif
 }
 
-/// Sixteen bytes that pass through: weights are read once a step.
+#if defined(__CUDA_ARCH__)
+/// What passes through makes room first, so that a step's code, caches and activations stay in the L2 cache.
+LOCKSTEP_DEVICE std::uint64_t passing_policy() {
+  std::uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+#endif
+
+/// Bytes that pass through: weights are read once a step.
 LOCKSTEP_DEVICE Words4 load_once(const void* from) {
 #if defined(__CUDA_ARCH__)
   Words4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+  asm volatile("ld.global.nc.L1::no_allocate.L2::cache_hint.v4.u32 {%0,%1,%2,%3}, [%4], %5;"
                : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
-               : "l"(from));
+               : "l"(from), "l"(passing_policy()));
   return v;
 #else
   return *static_cast<const Words4*>(from);
+#endif
+}
+LOCKSTEP_DEVICE void load_once(Words2& to, const void* from) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("ld.global.nc.L2::cache_hint.v2.u32 {%0,%1}, [%2], %3;"
+               : "=r"(to.word[0]), "=r"(to.word[1])
+               : "l"(from), "l"(passing_policy()));
+#else
+  to = *static_cast<const Words2*>(from);
+#endif
+}
+LOCKSTEP_DEVICE void load_once(std::uint32_t& to, const void* from) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("ld.global.nc.L2::cache_hint.u32 %0, [%1], %2;" : "=r"(to) : "l"(from), "l"(passing_policy()));
+#else
+  to = *static_cast<const std::uint32_t*>(from);
+#endif
+}
+LOCKSTEP_DEVICE void load_once(std::uint16_t& to, const void* from) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("ld.global.nc.L2::cache_hint.u16 %0, [%1], %2;" : "=h"(to) : "l"(from), "l"(passing_policy()));
+#else
+  to = *static_cast<const std::uint16_t*>(from);
 #endif
 }
 

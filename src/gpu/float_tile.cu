@@ -5,6 +5,8 @@
 // sum lies in registers too, touched once a stage; column and chunk, touched at the end of a lane, in shared memory.
 // Weights and activations are first laid out in the order of the walk, in room that is handed over: a fraction of a
 // percent of the time. Roofline: 128 fma a clock and multiprocessor; docs/numerics.md has what the order costs.
+#include <bit>
+
 #include "base/error.h"
 #include "gpu/async_copy.h"
 #include "gpu/float_tile.h"
@@ -23,19 +25,30 @@ void prepare_float_tiles(Runtime&) {}
 
 namespace {
 
-constexpr int kTile = 128, kThreads = 256, kStage = 16;  // rows and tokens of a tile; values of a stage
-constexpr int kLaneValues = kStage * kOctet, kOutputs = 64;
-constexpr std::size_t kSetsBytes = 2 * sizeof(float) * kOutputs * kThreads;
+constexpr int kStage = 16;  // values of a stage
+constexpr int kLaneValues = kStage * kOctet, kWalkThreads = 256;
+
+/// A tile, of which a thread makes kRowFours times four rows by kTokenFours times four tokens.
+template <int kTileRows, int kTileTokens, int kRowFours, int kTokenFours>
+struct Shape {
+  static constexpr int rows = kTileRows, tokens = kTileTokens, row_fours = kRowFours, token_fours = kTokenFours;
+  static constexpr int row_threads = rows / (4 * row_fours), token_threads = tokens / (4 * token_fours);
+  static constexpr int threads = row_threads * token_threads, outputs = 16 * row_fours * token_fours;
+  static constexpr std::size_t sets_bytes = 2 * sizeof(float) * outputs * threads;
+};
+/// Two blocks a multiprocessor, which do not wait for each other. The small tiles are for where there would be few.
+using Usual = Shape<64, 128, 1, 2>;
+using Small = Shape<64, 64, 1, 1>;
 
 /// The walk through a row: chunks, columns, lanes of a column, places, octets.
 struct Walk {
-  int chunk, lanes;
+  int chunk, lanes, lane_bits;  // the first two are powers of two
   LOCKSTEP_DEVICE int column_lanes() const { return lanes / kColumns; }
   /// Where the walk has value k.
   LOCKSTEP_DEVICE int place_of(int k) const {
-    const int octet = k % chunk / kOctet, lane = octet % lanes;
+    const int octet = (k & (chunk - 1)) / kOctet, lane = octet & (lanes - 1);
     const int lane_walk = lane % kColumns * column_lanes() + lane / kColumns;
-    return k / chunk * chunk + (lane_walk * kOctet + k % kOctet) * kStage + octet / lanes;
+    return (k & ~(chunk - 1)) + (lane_walk * kOctet + k % kOctet) * kStage + (octet >> lane_bits);
   }
 };
 
@@ -86,39 +99,49 @@ LOCKSTEP_KERNEL void walk_tokens_kernel(float* out, ConstRows x, Walk walk, int 
 }
 
 /// Grid: tiles of tokens, tiles of rows of all products.
-LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 1) float_tile_kernel(LOCKSTEP_PARAMETER Call call) {
-  extern __shared__ Floats4 sets[];  // columns, then chunks: [2][16][kThreads], each entry a thread's own
-  __shared__ __align__(16) float w[2][kStage][kTile];
-  __shared__ __align__(16) float x[2][kStage][kTile];
+template <class S>
+LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(S::threads, 2) float_tile_kernel(LOCKSTEP_PARAMETER Call call) {
+  constexpr int kThreads = S::threads, kOutputs = S::outputs, kRows = 4 * S::row_fours, kTokens = 4 * S::token_fours;
+  extern __shared__ Floats4 sets[];  // columns, then chunks: [2][kOutputs / 4][kThreads], each entry a thread's own
+  __shared__ __align__(16) float w[2][kStage][S::rows];
+  __shared__ __align__(16) float x[2][kStage][S::tokens];
   follow_launch();
   int part = 0;
   while (part + 1 < call.list.count && block_y() >= call.list.first_block[part + 1]) ++part;
   const Product& p = call.list.part[part];
   const int t = thread_index(), warp = t / kWarp, in_warp = t % kWarp;
-  const int first_token = block_x() * kTile, first_row = (block_y() - call.list.first_block[part]) * kTile;
-  const int tile_row = (warp % 2 * 8 + in_warp % 8) * 4,
-            tile_token = (warp / 2 * 4 + in_warp / 8) * 4;  // and 64 further
-  const int load_row = t % kTile, load_k = t / kTile * 8, last_row = p.w.rows - 1;
+  const int first_token = block_x() * S::tokens, first_row = (block_y() - call.list.first_block[part]) * S::rows;
+  // Threads in squares of two by two: loads of 16 bytes by half a warp take one pass where neighbours, or neighbours
+  // but one, read the same.
+  constexpr int kDown = S::row_threads / 8, kNextRow = 4 * S::row_threads, kNextToken = 4 * S::token_threads;
+  const int tile_row = (warp % kDown * 8 + in_warp / 4 % 4 * 2 + in_warp % 2) * 4,
+            tile_token = (warp / kDown * 4 + in_warp / 16 * 2 + in_warp / 2 % 2) * 4;
+  constexpr int kLoad = kStage * S::rows / kThreads;  // weights of a stage that a thread brings
+  const int load_row = t % S::rows, load_k = t / S::rows * kLoad, last_row = p.w.rows - 1;
   const std::uint16_t* from_row =
       call.weights[part] +
       static_cast<std::int64_t>(first_row + load_row < last_row ? first_row + load_row : last_row) * p.w.width + load_k;
   const int stages = p.w.width / kStage;
 
   const auto fetch_tokens = [&](int stage) {
+    constexpr int kRowThreads = S::tokens / 4;
 #pragma unroll
-    for (int pass = 0; pass < 2; ++pass) {
-      const int k = warp + pass * 8, column = in_warp * 4;
+    for (int k = t / kRowThreads; k < kStage; k += kThreads / kRowThreads) {
+      const int column = t % kRowThreads * 4;
       copy16(&x[stage % 2][k][column],
              call.tokens + static_cast<std::int64_t>(stage * kStage + k) * call.padded + first_token + column);
     }
     end_copy_group();
   };
-  Words4 raw;
-  const auto fetch_weights = [&](int stage) { raw = *reinterpret_cast<const Words4*>(from_row + stage * kStage); };
+  Words2 raw[kLoad / 4];
+  const auto fetch_weights = [&](int stage) {
+#pragma unroll
+    for (int i = 0; i < kLoad / 4; ++i) raw[i] = *reinterpret_cast<const Words2*>(from_row + stage * kStage + 4 * i);
+  };
   const auto store_weights = [&](int stage) {
 #pragma unroll
-    for (int i = 0; i < 8; ++i)
-      w[stage % 2][load_k + i][load_row] = widen_f16(raw.word[i / 2] >> (16 * (i % 2)) & 0xffffu);
+    for (int i = 0; i < kLoad; ++i)
+      w[stage % 2][load_k + i][load_row] = widen_f16(raw[i / 4].word[i % 4 / 2] >> (16 * (i % 2)) & 0xffffu);
   };
   float chain[kOutputs], lane[kOutputs];
   const auto add_to_set = [&](int set, const float(&from)[kOutputs], bool is_first) {
@@ -148,17 +171,18 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 1) float_tile_kernel(LOCKSTEP_PAR
     for (int j = 0; j < kOutputs; ++j) sum[j] = 0;
 #pragma unroll
     for (int k = 0; k < kStage; ++k) {
-      Floats4 rows[2], tokens[2];
+      Floats4 rows[S::row_fours], tokens[S::token_fours];
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        rows[half] = *reinterpret_cast<const Floats4*>(&w[stage % 2][k][tile_row + half * 64]);
-        tokens[half] = *reinterpret_cast<const Floats4*>(&x[stage % 2][k][tile_token + half * 64]);
-      }
+      for (int four = 0; four < S::row_fours; ++four)
+        rows[four] = *reinterpret_cast<const Floats4*>(&w[stage % 2][k][tile_row + four * kNextRow]);
 #pragma unroll
-      for (int i = 0; i < 8; ++i)
+      for (int four = 0; four < S::token_fours; ++four)
+        tokens[four] = *reinterpret_cast<const Floats4*>(&x[stage % 2][k][tile_token + four * kNextToken]);
 #pragma unroll
-        for (int r = 0; r < 8; ++r)
-          sum[i * 8 + r] = fma_f32(tokens[i / 4].value[i % 4], rows[r / 4].value[r % 4], sum[i * 8 + r]);
+      for (int i = 0; i < kTokens; ++i)
+#pragma unroll
+        for (int r = 0; r < kRows; ++r)
+          sum[i * kRows + r] = fma_f32(tokens[i / 4].value[i % 4], rows[r / 4].value[r % 4], sum[i * kRows + r]);
     }
   };
   const auto next_stage = [&](int stage) {  // what `stage` needs is in shared memory when it returns
@@ -172,8 +196,8 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 1) float_tile_kernel(LOCKSTEP_PAR
   const auto write = [&](const float(&value)[kOutputs], bool is_first) {
 #pragma unroll
     for (int j = 0; j < kOutputs; ++j) {
-      const int row = first_row + tile_row + j % 8 / 4 * 64 + j % 4;
-      const int token = first_token + tile_token + j / 8 / 4 * 64 + j / 8 % 4;
+      const int row = first_row + tile_row + j % kRows / 4 * kNextRow + j % 4;
+      const int token = first_token + tile_token + j / kRows / 4 * kNextToken + j / kRows % 4;
       if (row > last_row || token >= p.out.rows) continue;
       float& to = p.out.data[token * p.out.stride + row];
       to = is_first ? value[j] : to + value[j];
@@ -210,11 +234,11 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 1) float_tile_kernel(LOCKSTEP_PAR
 }
 
 Walk walk_of(int width) {
-  const int chunk = width < kChunk ? width : kChunk;
-  return {chunk, octet_lanes_of(chunk)};
+  const int chunk = width < kChunk ? width : kChunk, lanes = octet_lanes_of(chunk);
+  return {chunk, lanes, static_cast<int>(std::bit_width(static_cast<unsigned>(lanes))) - 1};
 }
 
-int padded_of(int tokens) { return (tokens + kTile - 1) / kTile * kTile; }
+int padded_of(int tokens) { return (tokens + Usual::tokens - 1) / Usual::tokens * Usual::tokens; }
 
 }  // namespace
 
@@ -227,7 +251,7 @@ bool can_tile_floats(const Runtime& runtime, DType dtype, const Product* product
     if (products[i].expert != nullptr || products[i].rows_a_group > 0 || products[i].w.rows < kFewRows ||
         products[i].w.row_bytes % 16 != 0)
       return false;
-  return kSetsBytes + 4 * sizeof(float) * kStage * kTile <= runtime.most_shared_bytes();
+  return Usual::sets_bytes + 2 * sizeof(float) * kStage * (Usual::rows + Usual::tokens) <= runtime.most_shared_bytes();
 }
 
 std::size_t float_tile_bytes(const Product* products, int count) {
@@ -241,14 +265,18 @@ std::size_t float_tile_bytes(const Product* products, int count) {
 void multiply_float_tiles(Runtime& runtime, const Product* products, int count, std::byte* room) {
   const int width = products[0].w.width, tokens = products[0].out.rows;
   Call call;
-  call.list = list_of(products, count, kTile);
+  int tiles = 0;
+  for (int i = 0; i < count; ++i)
+    tiles += static_cast<int>(blocks_for(products[i].w.rows, Usual::rows) * blocks_for(tokens, Usual::tokens));
+  const bool is_small = tiles < runtime.multiprocessors();
+  call.list = list_of(products, count, is_small ? Small::rows : Usual::rows);
   call.walk = walk_of(width);
   call.padded = padded_of(tokens);
   auto* const walked = reinterpret_cast<float*>(room);
   call.tokens = walked;
   auto* weights = reinterpret_cast<std::uint16_t*>(walked + static_cast<std::int64_t>(width) * call.padded);
   launch(runtime, walk_tokens_kernel,
-         {static_cast<unsigned>(width / kWarp), static_cast<unsigned>(call.padded / kWarp)}, kThreads, 0, walked,
+         {static_cast<unsigned>(width / kWarp), static_cast<unsigned>(call.padded / kWarp)}, kWalkThreads, 0, walked,
          products[0].values, call.walk, call.padded);
   for (int i = 0; i < count; ++i) {
     const Matrix& w = products[i].w;
@@ -257,13 +285,20 @@ void multiply_float_tiles(Runtime& runtime, const Product* products, int count, 
     call.weights[i] = weights;
     weights += static_cast<std::int64_t>(w.rows) * width;
   }
-  launch(runtime, float_tile_kernel,
-         {static_cast<unsigned>(call.padded / kTile), static_cast<unsigned>(call.list.first_block[count])}, kThreads,
-         kSetsBytes, call);
+  const auto start = [&]<class S>(S) {
+    launch(runtime, float_tile_kernel<S>,
+           {static_cast<unsigned>(call.padded / S::tokens), static_cast<unsigned>(call.list.first_block[count])},
+           S::threads, S::sets_bytes, call);
+  };
+  if (is_small)
+    start(Small());
+  else
+    start(Usual());
 }
 
 void prepare_float_tiles(Runtime& runtime) {
-  runtime.allow_shared(reinterpret_cast<const void*>(&float_tile_kernel), kSetsBytes);
+  runtime.allow_shared(reinterpret_cast<const void*>(&float_tile_kernel<Usual>), Usual::sets_bytes);
+  runtime.allow_shared(reinterpret_cast<const void*>(&float_tile_kernel<Small>), Small::sets_bytes);
 }
 
 #endif

@@ -15,4 +15,10 @@ void multiply_float_tiles(Runtime& runtime, const Product* products, int count, 
 /// Once, before the first multiply_float_tiles.
 void prepare_float_tiles(Runtime& runtime);
 
+// Few long rows (float_thin.cu): whether they are taken, the room that is needed, and the launches.
+bool can_thin_floats(const Runtime& runtime, DType dtype, const Product& p);
+std::size_t thin_float_bytes(const Product& p);
+void multiply_thin_floats(Runtime& runtime, const Product& p, std::byte* room);
+void prepare_thin_floats(Runtime& runtime);
+
 }  // namespace lockstep::gpu

@@ -9,10 +9,13 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "gpu/expert_tile.h"
 #include "gpu/float_tile.h"
+#include "gpu/index_tile.h"
 #include "gpu/kernels.h"
 #include "gpu/matmul.h"
 #include "gpu/memory_pool.h"
@@ -27,6 +30,7 @@ namespace {
 
 constexpr std::size_t kRoomBytes = std::size_t{512} << 20;  // what an op's own room is cut to, where it can be cut
 constexpr std::size_t kStageBytes = std::size_t{64} << 20;  // of a weight on its way in
+constexpr int kMostRecorded = 128;                          // tokens of a step that is worth a recording
 constexpr int kFewTokens = 8;                               // up to so many, matrix-vector kernels
 
 Tables make_tables() {
@@ -66,8 +70,12 @@ class GpuOps final : public Ops {
     runtime_.upload(tables_, &tables, sizeof tables);
     prepare_attend(runtime_);
     prepare_matvecs(runtime_);
+    prepare_gated(runtime_);
     prepare_tiles(runtime_);
+    prepare_expert_tiles(runtime_);
+    prepare_index_tiles(runtime_);
     prepare_float_tiles(runtime_);
+    prepare_thin_floats(runtime_);
     runtime_.synchronize();
   }
   ~GpuOps() override {
@@ -124,13 +132,16 @@ class GpuOps final : public Ops {
   // ---- Matrices ----
 
   void embed(Rows out, const Weight& embedding, const Token* tokens) override {
+    if (out.rows > kMostRecorded) recorder_.refuse();
     if (const FormatKernels* kernels = kernels_of(embedding.dtype); kernels != nullptr)
       kernels->widen(runtime_, out, matrix_of(embedding), tokens);
     else
       widen_floats(runtime_, embedding.dtype, out, matrix_of(embedding), tokens);
   }
 
-  void round(Rounded out, ConstRows x) override { gpu::round(runtime_, out, x); }
+  void round(Rounded out, ConstRows x) override {
+    if (x.rows <= kFewTokens || !round_many(runtime_, out, x)) gpu::round(runtime_, out, x);
+  }
 
   void matmul(Rows out, const Weight& w, const Input& x) override { multiply(out, w, x, 0); }
 
@@ -140,7 +151,15 @@ class GpuOps final : public Ops {
     multiply_many(parts, products, parts.front().out.rows > kFewTokens);
   }
   void matmul_experts_many(std::span<const Part> parts, const Input& x, const Route& route, bool x_per_slot) override {
-    if (route.rows > kFewTokens) return Ops::matmul_experts_many(parts, x, route, x_per_slot);
+    if (route.rows > kFewTokens) {
+      const Weight& first = *parts.front().weight;
+      const bool is_alike = std::all_of(parts.begin(), parts.end(), [&](const Part& part) {
+        return part.weight->dtype == first.dtype && part.weight->planes == first.planes;
+      });
+      if (!is_alike || !can_tile_experts(runtime_, first.dtype, first.width))
+        return Ops::matmul_experts_many(parts, x, route, x_per_slot);
+      return multiply_by_experts(parts, x, route, x_per_slot);
+    }
     std::vector<Product> products;
     for (const Part& part : parts) {
       products.push_back(product_of(part.out, *part.weight, x));
@@ -150,14 +169,44 @@ class GpuOps final : public Ops {
     multiply_many(parts, products, false);
   }
 
+  void matmul_experts_gated(Rows gate, Rows up, Rounded rounded, const Weight& gate_weight, const Weight& up_weight,
+                            const Input& x, const Route& route, float limit) override {
+    if (route.rows <= kFewTokens && gate_weight.dtype == up_weight.dtype) {
+      Product gates = product_of(gate, gate_weight, x), ups = product_of(up, up_weight, x);
+      gates.expert = ups.expert = route.expert;
+      gates.x_share = ups.x_share = route.used;
+      if (multiply_gated(runtime_, gate_weight.dtype, gates, ups, rounded, route.weight, limit)) {
+        gated_by_ = route.expert;
+        return;
+      }
+    }
+    Ops::matmul_experts_gated(gate, up, rounded, gate_weight, up_weight, x, route, limit);
+  }
+
+  void matmul_expand(Rows streams, Rows y, const Weight& w, const Input& x, ConstRows coefficients) override {
+    const FormatKernels* kernels = kernels_of(w.dtype);
+    if (y.rows > kFewTokens || kernels == nullptr || streams.width != 4 * y.width)
+      return Ops::matmul_expand(streams, y, w, x, coefficients);
+    do_postponed();
+    Product p = product_of(y, w, x);
+    p.streams = streams;
+    p.coefficients = coefficients;
+    kernels->multiply(runtime_, &p, 1);
+  }
+
   void matmul_grouped(Rows out, const Weight& w, const Input& x, int groups) override {
     multiply(out, w, x, w.rows / groups);
   }
 
   void matmul_experts(Rows out, const Weight& w, const Input& x, const Route& route, bool x_per_slot) override {
+    if (route.rows > kFewTokens && can_tile_experts(runtime_, w.dtype, w.width)) {
+      const Part part = {out, &w};
+      return multiply_by_experts({&part, 1}, x, route, x_per_slot);
+    }
     Product p = product_of(out, w, x);
     p.expert = route.expert;
     p.x_share = x_per_slot ? 1 : route.used;
+    p.is_expert_known = route.expert == gated_by_;
     const FormatKernels* kernels = kernels_of(w.dtype);
     if (kernels == nullptr) return multiply_floats(runtime_, w.dtype, &p, 1);
     if (route.rows <= kFewTokens || !can_tile(runtime_, kernels->kind, kernels->has_min, w.width, 0))
@@ -180,16 +229,19 @@ class GpuOps final : public Ops {
     gpu::rotate(runtime_, x, head_width, table, inverse);
   }
   void rotate_round(Rows x, Rounded rounded, int head_width, ConstRows table, bool inverse) override {
-    gpu::rotate_round(runtime_, x, rounded, head_width, table, inverse);
+    if (x.rows <= kFewTokens || !rotate_round_many(runtime_, x, rounded, head_width, table, inverse))
+      gpu::rotate_round(runtime_, x, rounded, head_width, table, inverse);
   }
   void norm_rotate(Rows x, int head_width, const float* weight, float epsilon, ConstRows table,
                    int fp8_channels) override {
     if (head_width > 1024) return Ops::norm_rotate(x, head_width, weight, epsilon, table, fp8_channels);
-    gpu::norm_rotate(runtime_, x, head_width, weight, epsilon, table, fp8_channels);
+    if (x.rows <= kFewTokens || !norm_rotate_many(runtime_, x, head_width, weight, epsilon, table, fp8_channels))
+      gpu::norm_rotate(runtime_, x, head_width, weight, epsilon, table, fp8_channels);
   }
   void rotate_hadamard_fp4(Rows x, int head_width, ConstRows table) override {
     LOCKSTEP_CHECK(head_width % kFp4Block == 0 && head_width <= 1024);
-    gpu::rotate_hadamard_fp4(runtime_, x, head_width, table);
+    if (x.rows <= kFewTokens || !rotate_hadamard_fp4_many(runtime_, x, head_width, table))
+      gpu::rotate_hadamard_fp4(runtime_, x, head_width, table);
   }
   void add_by_position(Rows x, ConstRows table, const Position* positions) override {
     gpu::add_by_position(runtime_, x, table, positions);
@@ -213,21 +265,30 @@ class GpuOps final : public Ops {
     gpu::hyper_head_coefficients(runtime_, out, mixes, streams, scale_by, base, spec);
   }
   void hyper_collapse(Rows out, ConstRows streams, ConstRows coefficients) override {
-    meet_beside();
+    do_postponed();
     gpu::hyper_collapse(runtime_, out, streams, coefficients);
   }
   void hyper_begin(Rows coefficients, Rows out, const Rounded* rounded, ConstRows mixes, ConstRows streams,
                    const float* scale_by, const float* base, const HyperSpec& spec, const float* weight,
                    float epsilon) override {
     LOCKSTEP_CHECK(spec.streams == 4 && streams.width == 4 * out.width && out.width <= 10240);
-    begin_beside();
-    gpu::hyper_coefficients(runtime_, coefficients, mixes, streams, scale_by, base, spec);
-    end_beside();
-    gpu::hyper_begin(runtime_, out, rounded, mixes, streams, scale_by, base, spec, weight, epsilon);
+    if (out.rows > kFewTokens &&
+        hyper_begin_many(runtime_, coefficients, out, rounded, mixes, streams, scale_by, base, spec, weight, epsilon))
+      return;
+    const bool has_mean =
+        gpu::hyper_begin(runtime_, out, rounded, coefficients, mixes, streams, scale_by, base, spec, weight, epsilon);
+    // What follows takes `out`; the coefficients can go beside it.
+    postponed_ = [=, this] {
+      if (has_mean)
+        gpu::hyper_split(runtime_, coefficients, mixes, scale_by, base, spec);
+      else
+        gpu::hyper_coefficients(runtime_, coefficients, mixes, streams, scale_by, base, spec);
+    };
+    if (!recorder_.is_recording() || is_beside_) do_postponed();
   }
   void hyper_expand(Rows streams, ConstRows y, ConstRows coefficients) override {
     LOCKSTEP_CHECK(streams.width == 4 * y.width);
-    meet_beside();
+    do_postponed();
     gpu::hyper_expand(runtime_, streams, y, coefficients);
   }
   void hyper_spread(Rows streams, ConstRows x) override { gpu::hyper_spread(runtime_, streams, x); }
@@ -242,20 +303,46 @@ class GpuOps final : public Ops {
   void select_rows(Selection out, const Slices& slices, ConstRows queries, ConstRows head_weights, int ratio, int top_k,
                    const RowLayout& layout) override {
     const SelectCall call = {out, queries, head_weights, ratio, top_k, most_visible(slices, ratio)};
+    const PackedRows packed(layout);
     const bool has_scores = call.bound > top_k;
-    const std::size_t row_bytes = has_scores ? sizeof(float) * static_cast<std::size_t>(call.bound) : 1;
+    const std::size_t score_bytes = has_scores ? sizeof(float) * static_cast<std::size_t>(call.bound) : 0,
+                      index_bytes = has_scores && can_tile_index(runtime_, call, packed) ? index_row_bytes() : 0,
+                      row_bytes = std::max<std::size_t>(1, score_bytes + index_bytes);
     const int wave = wave_rows(row_bytes, queries.rows);
-    auto* scores = reinterpret_cast<float*>(has_scores ? room(row_bytes * static_cast<std::size_t>(wave)) : nullptr);
+    std::byte* const index = has_scores ? room(row_bytes * static_cast<std::size_t>(wave)) : nullptr;
+    auto* const scores =
+        reinterpret_cast<float*>(has_scores ? index + index_bytes * static_cast<std::size_t>(wave) : nullptr);
     for (int first = 0; first < queries.rows; first += wave)
-      gpu::select_rows(runtime_, call, slices, first, std::min(wave, queries.rows - first), scores, PackedRows(layout));
+      gpu::select_rows(runtime_, call, slices, first, std::min(wave, queries.rows - first), scores, index, packed);
   }
 
   void attend(Rows out, ConstRows queries, ConstRows window_rows, const Slices& slices, int window, int ratio,
               const Selection* selection, const float* sinks, float scale_by, const RowLayout& layout) override {
+    attend_all(attend_call(out, queries, window_rows, slices, window, ratio, selection, sinks, scale_by), slices,
+               PackedRows(layout));
+  }
+  void attend_heads(Rows queries, const Rounded* rounded, ConstRows window_rows, const Slices& slices, int window,
+                    int ratio, const Selection* selection, const float* sinks, float scale_by, ConstRows turns,
+                    float epsilon, const RowLayout& layout) override {
+    AttendCall call = attend_call(queries, queries, window_rows, slices, window, ratio, selection, sinks, scale_by);
+    call.turns = turns;
+    call.epsilon = epsilon;
+    call.rounded = rounded;
+    if (!can_attend_few(runtime_, call, queries.rows, PackedRows(layout)))
+      return Ops::attend_heads(queries, rounded, window_rows, slices, window, ratio, selection, sinks, scale_by, turns,
+                               epsilon, layout);
+    attend_all(call, slices, PackedRows(layout));
+  }
+
+  static AttendCall attend_call(Rows out, ConstRows queries, ConstRows window_rows, const Slices& slices, int window,
+                                int ratio, const Selection* selection, const float* sinks, float scale_by) {
     AttendCall call = {out,       queries, window_rows, window, ratio, most_visible(slices, ratio),
                        selection, sinks,   scale_by};
     if (selection != nullptr) call.bound = std::min(call.bound, selection->capacity);
-    const PackedRows packed(layout);
+    return call;
+  }
+  void attend_all(const AttendCall& call, const Slices& slices, const PackedRows& packed) {
+    const ConstRows queries = call.queries;
     const auto bytes = [&](int rows) { return sizeof(float) * attend_scratch_floats(call, rows, packed); };
     const int wave = wave_rows(bytes(queries.rows) / static_cast<std::size_t>(queries.rows), queries.rows);
     auto* scratch = reinterpret_cast<float*>(room(std::max(bytes(wave), bytes(queries.rows % wave))));
@@ -270,6 +357,11 @@ class GpuOps final : public Ops {
     gpu::keep_pending(runtime_, stage, slices, values, gates);
   }
 
+  void keep_rows(const KeptRows& rows, const Slices& slices, const RowLayout& layout) override {
+    if (rows.window_rows.rows > kFewTokens || !keep_rows_few(runtime_, rows, slices, PackedRows(layout)))
+      Ops::keep_rows(rows, slices, layout);
+  }
+
   void copy(const Copies& copies) override {
     if (copies.memory != nullptr) return gpu::copy(runtime_, copies.memory, static_cast<int>(copies.host.size()));
     for (const Copy& c : copies.host) runtime_.copy(c.to, c.from, c.bytes);
@@ -280,6 +372,7 @@ class GpuOps final : public Ops {
   void route_experts(Route route, ConstRows logits, const float* bias, const std::int32_t* table, const Token* tokens,
                      float route_scale) override {
     LOCKSTEP_CHECK(logits.width <= 1024 && route.used <= 64);
+    gated_by_ = nullptr;
     gpu::route_experts(runtime_, route, logits, bias, table, tokens, route_scale);
   }
   void swiglu(Rows out, ConstRows gate, ConstRows up, const float* row_weights, float limit) override {
@@ -287,7 +380,8 @@ class GpuOps final : public Ops {
   }
   void swiglu_round(Rows out, Rounded rounded, ConstRows gate, ConstRows up, const float* row_weights,
                     float limit) override {
-    gpu::swiglu(runtime_, out, &rounded, gate, up, row_weights, limit);
+    if (out.rows <= kFewTokens || !swiglu_round_many(runtime_, out, rounded, gate, up, row_weights, limit))
+      gpu::swiglu(runtime_, out, &rounded, gate, up, row_weights, limit);
   }
   void combine_experts(Rows out, ConstRows parts, const Route& route, ConstRows shared) override {
     LOCKSTEP_CHECK(route.used <= 64);
@@ -296,7 +390,7 @@ class GpuOps final : public Ops {
   void combine_expand(Rows streams, Rows y, ConstRows parts, const Route& route, ConstRows shared,
                       ConstRows coefficients) override {
     LOCKSTEP_CHECK(route.used <= 64 && streams.width == 4 * y.width);
-    meet_beside();
+    do_postponed();
     gpu::combine_expand(runtime_, streams, parts, route, shared, coefficients);
   }
   void gather(Rows out, ConstRows x, const std::int32_t* rows) override { gpu::gather(runtime_, out, x, rows); }
@@ -308,6 +402,7 @@ class GpuOps final : public Ops {
     is_beside_ = true;
     try {
       second();
+      do_postponed();
     } catch (...) {
       is_beside_ = false;
       throw;
@@ -316,13 +411,12 @@ class GpuOps final : public Ops {
     if (is_forked) runtime_.switch_back();
     first();
     if (is_forked) runtime_.join();
-    has_beside_ = false;  // what an op had left there came before
   }
   void run(std::span<const std::uint64_t> key, const std::function<void()>& body) override {
     recorder_.run(key, [&] {
-      has_beside_ = false;
+      postponed_ = nullptr;
       body();
-      meet_beside();
+      do_postponed();
     });
   }
   void synchronize() override { runtime_.synchronize(); }
@@ -340,21 +434,10 @@ class GpuOps final : public Ops {
   double read_rate() override { return measure_read_rate(runtime_); }
 
  private:
-  // What an op launches between these two goes beside what comes next. Who reads its results, or writes what it reads,
-  // calls meet_beside before; only hyper_begin leaves something there, for those ops that take its coefficients.
-  void begin_beside() {
-    if (!recorder_.is_recording() || is_beside_) return;
-    runtime_.fork();
-    has_beside_ = true;
-  }
-  void end_beside() {
-    if (recorder_.is_recording() && !is_beside_) runtime_.switch_back();
-  }
-  void meet_beside() {
-    if (has_beside_ && !is_beside_) {
-      runtime_.join();
-      has_beside_ = false;
-    }
+  /// hyper_begin leaves its coefficients to be made by the next run_both, beside its first part, or by the first op
+  /// that takes them.
+  void do_postponed() {
+    if (const auto body = std::exchange(postponed_, nullptr)) body();
   }
 
   void* own(std::size_t bytes) {
@@ -439,7 +522,9 @@ class GpuOps final : public Ops {
   }
 
   void multiply_floats_by_shape(DType dtype, const Product* products, int count) {
-    if (can_tile_floats(runtime_, dtype, products, count))
+    if (count == 1 && can_thin_floats(runtime_, dtype, *products))
+      multiply_thin_floats(runtime_, *products, room(thin_float_bytes(*products)));
+    else if (can_tile_floats(runtime_, dtype, products, count))
       multiply_float_tiles(runtime_, products, count, room(float_tile_bytes(products, count)));
     else
       multiply_floats(runtime_, dtype, products, count);
@@ -463,7 +548,7 @@ class GpuOps final : public Ops {
                 (rows_a_group > 0 ? rows_a_group : kTileRows);
     std::byte* memory = room(x_bytes + row_bytes * static_cast<std::size_t>(std::min(at_once, w.rows)));
     const WalkedRows x_rows = walk_rows(runtime_, memory, p.rounded, w.width);
-    begin_zeros(call);
+    call.zeros = cleared_zeros();
     for (int first = 0; first < w.rows; first += at_once) {
       Matrix part = p.w;
       part.data += static_cast<std::int64_t>(first) * part.row_bytes;
@@ -484,6 +569,44 @@ class GpuOps final : public Ops {
     kernels->mend(runtime_, p, call.zeros);
   }
 
+  static std::size_t sort_bytes(int slots, int experts) {
+    const std::size_t words = static_cast<std::size_t>(slots + 3 * (experts + 1) + most_tiles(slots, experts));
+    return (sizeof(std::int32_t) * words + 255) / 256 * 256;
+  }
+  ExpertSort sorted(std::byte* memory, const std::int32_t* expert, int slots, int experts) {
+    ExpertSort sort;
+    sort.order = reinterpret_cast<std::int32_t*>(memory);
+    sort.first_slot = sort.order + slots;
+    sort.used = sort.first_slot + experts + 1;
+    sort.first_tile = sort.used + experts + 1;
+    sort.tile_expert = sort.first_tile + experts + 1;
+    sort_by_expert(runtime_, sort, expert, slots, experts);
+    return sort;
+  }
+
+  /// Products of the experts' weights by one input, in formats that are decoded where they are multiplied.
+  void multiply_by_experts(std::span<const Part> parts, const Input& x, const Route& route, bool x_per_slot) {
+    const Weight& first = *parts.front().weight;
+    const int slots = route.rows * route.used;
+    const std::size_t x_bytes = expert_rows_bytes(first.dtype, x.rounded.rows, x.rounded.width);
+    std::byte* memory = room(x_bytes + sort_bytes(slots, first.planes));
+    ExpertCall call;
+    call.x = walk_expert_rows(runtime_, memory, first.dtype, x.rounded);
+    call.x_share = x_per_slot ? 1 : route.used;
+    call.experts = first.planes;
+    call.sort = sorted(memory + x_bytes, route.expert, slots, first.planes);
+    for (const Part& part : parts) {
+      Product p = product_of(part.out, *part.weight, x);
+      p.expert = route.expert;
+      p.x_share = call.x_share;
+      call.w = p.w;
+      call.out = part.out;
+      call.zeros = cleared_zeros();
+      multiply_expert_tiles(runtime_, first.dtype, call);
+      kernels_of(first.dtype)->mend(runtime_, p, call.zeros);
+    }
+  }
+
   /// Slots sorted by expert; some experts at a time are unpacked and multiplied.
   void multiply_sorted(const Product& p, const FormatKernels& kernels, int experts) {
     const int slots = p.out.rows;
@@ -492,37 +615,29 @@ class GpuOps final : public Ops {
                       x_bytes = walked_bytes(p.rounded.rows, p.rounded.width);
     const int at_once = static_cast<int>(
         std::clamp<std::size_t>(room_beside(x_bytes) / plane_bytes, 1, static_cast<std::size_t>(experts)));
-    const std::size_t e = static_cast<std::size_t>(experts),
-                      tiles = static_cast<std::size_t>(most_tiles(slots, experts));
-    const std::size_t sort_bytes =
-        (sizeof(std::int32_t) * (static_cast<std::size_t>(slots) + 3 * (e + 1) + tiles) + 255) / 256 * 256;
-    std::byte* memory = room(x_bytes + sort_bytes + plane_bytes * static_cast<std::size_t>(at_once));
+    std::byte* memory = room(x_bytes + sort_bytes(slots, experts) + plane_bytes * static_cast<std::size_t>(at_once));
     const WalkedRows x_rows = walk_rows(runtime_, memory, p.rounded, p.w.width);
     memory += x_bytes;
-    ExpertSort sort;
-    sort.order = reinterpret_cast<std::int32_t*>(memory);
-    sort.first_slot = sort.order + slots;
-    sort.used = sort.first_slot + e + 1;
-    sort.first_tile = sort.used + e + 1;
-    sort.tile_expert = sort.first_tile + e + 1;
-    sort_by_expert(runtime_, sort, p.expert, slots, experts);
+    const ExpertSort sort = sorted(memory, p.expert, slots, experts);
+    memory += sort_bytes(slots, experts);
     TileCall call = tile_call(p, kernels);
     call.sort = &sort;
     call.x = x_rows;
-    begin_zeros(call);
+    call.zeros = cleared_zeros();
     for (int first = 0; first < experts; first += at_once) {
       call.first_plane = first;
       call.planes = std::min(at_once, experts - first);
-      call.w = unpacked(memory + sort_bytes, static_cast<std::int64_t>(call.planes) * p.w.rows, p.w.width);
+      call.w = unpacked(memory, static_cast<std::int64_t>(call.planes) * p.w.rows, p.w.width);
       kernels.unpack(runtime_, p.w, first, call.planes, sort.used, call.w);
       multiply_tiles(runtime_, call);
     }
     kernels.mend(runtime_, p, call.zeros);
   }
 
-  void begin_zeros(TileCall& call) {
-    call.zeros = zeros_[is_beside_ ? 1 : 0];
-    runtime_.clear(call.zeros, offsetof(ZeroList, place));
+  ZeroList* cleared_zeros() {
+    ZeroList* const zeros = zeros_[is_beside_ ? 1 : 0];
+    runtime_.clear(zeros, offsetof(ZeroList, place));
+    return zeros;
   }
 
   static TileCall tile_call(const Product& p, const FormatKernels& kernels) {
@@ -555,8 +670,11 @@ class GpuOps final : public Ops {
     std::size_t bytes = 0;
   };
   Room rooms_[2];
-  bool has_beside_ = false;  // hyper_begin's coefficients are being made beside the main work
-  bool is_beside_ = false;   // the ops of the second part of run_both are being issued
+  // The experts that the last gated product was by, until others are chosen: when a later kernel begins, they have been
+  // known for a while (gated_experts.cu waits before it lets the next one begin).
+  const std::int32_t* gated_by_ = nullptr;
+  std::function<void()> postponed_;  // hyper_begin's coefficients, if they are still to be made
+  bool is_beside_ = false;           // the ops of the second part of run_both are being issued
   std::vector<void*> weights_;
 };
 

@@ -36,6 +36,20 @@ void gather(Runtime& runtime, Rows out, ConstRows x, const std::int32_t* rows);
 /// `memory` is the list in device memory.
 void copy(Runtime& runtime, const Ops::Copy* memory, int count);
 
+// ---- The same for many rows (many_row_kernels.cu): false, and nothing done, if it does not take the operands ----
+
+bool round_many(Runtime& runtime, Rounded out, ConstRows x);
+bool rotate_round_many(Runtime& runtime, Rows x, Rounded rounded, int head_width, ConstRows table, bool inverse);
+bool swiglu_round_many(Runtime& runtime, Rows out, Rounded rounded, ConstRows gate, ConstRows up,
+                       const float* row_weights, float limit);
+bool norm_rotate_many(Runtime& runtime, Rows x, int head_width, const float* weight, float epsilon, ConstRows table,
+                      int fp8_channels);
+bool rotate_hadamard_fp4_many(Runtime& runtime, Rows x, int head_width, ConstRows table);
+/// With the coefficients.
+bool hyper_begin_many(Runtime& runtime, Rows coefficients, Rows out, const Rounded* rounded, ConstRows mixes,
+                      ConstRows streams, const float* scale, const float* base, const HyperSpec& spec,
+                      const float* weight, float epsilon);
+
 // ---- Hyper-connections (hyper_kernels.cu) ----
 
 void hyper_coefficients(Runtime& runtime, Rows out, ConstRows mixes, ConstRows streams, const float* scale,
@@ -43,14 +57,18 @@ void hyper_coefficients(Runtime& runtime, Rows out, ConstRows mixes, ConstRows s
 void hyper_head_coefficients(Runtime& runtime, Rows out, ConstRows mixes, ConstRows streams, const float* scale,
                              const float* base, const HyperSpec& spec);
 void hyper_collapse(Runtime& runtime, Rows out, ConstRows streams, ConstRows coefficients);
-/// Without the coefficients, which hyper_coefficients makes. The width of `out` is at most 10240: a row of it lies in
-/// shared memory.
-void hyper_begin(Runtime& runtime, Rows out, const Rounded* rounded, ConstRows mixes, ConstRows streams,
-                 const float* scale, const float* base, const HyperSpec& spec, const float* weight, float epsilon);
+/// Without the coefficients. The width of `out` is at most 10240: a row of it lies in shared memory. True: the
+/// streams' inverse root mean square is left in the last of the coefficients, for hyper_split to make them;
+/// else hyper_coefficients does.
+bool hyper_begin(Runtime& runtime, Rows out, const Rounded* rounded, Rows coefficients, ConstRows mixes,
+                 ConstRows streams, const float* scale, const float* base, const HyperSpec& spec, const float* weight,
+                 float epsilon);
+void hyper_split(Runtime& runtime, Rows out, ConstRows mixes, const float* scale, const float* base,
+                 const HyperSpec& spec);
 void hyper_expand(Runtime& runtime, Rows streams, ConstRows y, ConstRows coefficients);
 void hyper_spread(Runtime& runtime, Rows streams, ConstRows x);
 
-// ---- Attention (cache_kernels.cu, select_kernels.cu, attend_kernels.cu) ----
+// ---- Attention (cache_kernels.cu, select_kernels.cu, attend_few.cu, attend_many.cu) ----
 
 /// A layout as kernels read it.
 struct PackedRows {
@@ -68,6 +86,8 @@ struct PackedRows {
 void compress(Runtime& runtime, const Slices& slices, ConstRows values, ConstRows gates, const CompressorSpec& spec,
               const PackedRows& layout);
 void pack_window(Runtime& runtime, std::byte* stage, const Slices& slices, ConstRows rows, const PackedRows& layout);
+/// False, with nothing done, for rows that are too wide.
+bool keep_rows_few(Runtime& runtime, const Ops::KeptRows& rows, const Slices& slices, const PackedRows& layout);
 void keep_pending(Runtime& runtime, float* stage, const Slices& slices, ConstRows values, ConstRows gates);
 
 /// Scores of one wave of rows. `bound` is a number of compressed rows that no query sees more than, the same for a
@@ -77,9 +97,16 @@ struct SelectCall {
   ConstRows queries, head_weights;
   int ratio = 0, top_k = 0, bound = 0;
 };
-/// scores [queries.rows, bound]
+/// scores [rows, bound]; `index` is the room of index_tile.h.
 void select_rows(Runtime& runtime, const SelectCall& call, const Slices& slices, int first_row, int rows, float* scores,
-                 const PackedRows& layout);
+                 std::byte* index, const PackedRows& layout);
+
+// Of few queries (select_few.cu).
+bool can_score_fp4(const SelectCall& call, const PackedRows& layout);
+void score_fp4(Runtime& runtime, const SelectCall& call, const Slices& slices, int first_row, int rows, float* scores,
+               const PackedRows& layout);
+void choose_few(Runtime& runtime, const SelectCall& call, const Slices& slices, int first_row, int rows,
+                const float* scores);
 
 struct AttendCall {
   Rows out;
@@ -88,17 +115,17 @@ struct AttendCall {
   const Selection* selection = nullptr;  // the host's
   const float* sinks = nullptr;
   float scale = 0;
+  // Ops::attend_heads, of few rows: norm and rotation before, rotation back and rounding after.
+  ConstRows turns = {};
+  float epsilon = 0;
+  const Rounded* rounded = nullptr;  // the host's
 };
-// Dynamic shared memory that a block of attention's kernel for few queries may have; wider rows take the other kernel.
-#if defined(LOCKSTEP_GPU_HIP)
-inline constexpr std::size_t kMostFewBytes = 48 * 1024;
-#else
-inline constexpr std::size_t kMostFewBytes = 96 * 1024;
-#endif
 /// Once, before the first attend.
 void prepare_attend(Runtime& runtime);
 /// Floats of scratch for a wave of so many rows.
 std::size_t attend_scratch_floats(const AttendCall& call, int rows, const PackedRows& layout);
+/// Whether attend takes the kernels for few queries, which alone know turns and what follows them.
+bool can_attend_few(const Runtime& runtime, const AttendCall& call, int rows, const PackedRows& layout);
 void attend(Runtime& runtime, const AttendCall& call, const Slices& slices, int first_row, int rows, float* scratch,
             const PackedRows& layout);
 

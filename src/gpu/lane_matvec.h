@@ -65,8 +65,8 @@ struct LaneFormat<DType::iq2_xxs, kLanes> {
     Row out;
 #pragma unroll
     for (int i = 0; i < kLaneHold; ++i) {
-      out.part[i] = read_as<Words2>(row + (lane + i * kLanes) * 8);
-      out.scale[i] = read_as<std::uint16_t>(row + kBlocks * 8 + (lane + i * kLanes) / 8 * 2);
+      out.part[i] = read_weight<Words2>(row + (lane + i * kLanes) * 8);
+      out.scale[i] = read_weight<std::uint16_t>(row + kBlocks * 8 + (lane + i * kLanes) / 8 * 2);
     }
     return out;
   }
@@ -109,9 +109,9 @@ struct LaneFormat<DType::q2_k, kLanes> {
 #pragma unroll
     for (int i = 0; i < kLaneHold; ++i) {
       const int block = lane + i * kLanes;
-      out.code[i] = read_as<Words2>(row + block * 8);
-      out.nibbles[i] = read_as<std::uint16_t>(row + kBlocks * 8 + block * 2);
-      out.scales[i] = read_as<std::uint32_t>(row + kBlocks * 10 + block / 8 * 4);
+      out.code[i] = read_weight<Words2>(row + block * 8);
+      out.nibbles[i] = read_weight<std::uint16_t>(row + kBlocks * 8 + block * 2);
+      out.scales[i] = read_weight<std::uint32_t>(row + kBlocks * 10 + block / 8 * 4);
     }
     return out;
   }
@@ -163,7 +163,7 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kLaneThreads, kLaneBlocks)
   while (part + 1 < list.count && block_x() >= list.first_block[part + 1]) ++part;
   const Product& p = list.part[part];
   F::fill(shared.lookup, *p.w.tables);
-  wait_for_launch_before();
+  if (!p.is_expert_known) wait_for_launch_before();
   const int y = block_y(), t = thread_index(), lane = t % kLanes;
   const std::uint8_t* plane = p.w.data;
   if (p.expert != nullptr) plane += static_cast<std::int64_t>(p.expert[y]) * p.w.rows * p.w.row_bytes;
@@ -171,6 +171,7 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kLaneThreads, kLaneBlocks)
   const int last_row = p.w.rows - 1;
   const auto load = [&](int r) { return F::load(plane + (r < last_row ? r : last_row) * p.w.row_bytes, lane); };
   typename F::Row next = load(row);
+  if (p.is_expert_known) wait_for_launch_before();
   const std::int64_t x_row = y / p.x_share * p.rounded.stride;
   for (int i = t; i < kLanes * kLaneHold * 2; i += kLaneThreads) {
     const int block = i / 2;

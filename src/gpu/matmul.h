@@ -28,6 +28,10 @@ struct Product {
   const std::int32_t* expert = nullptr;
   int x_share = 1;
   int rows_a_group = 0;
+  bool is_expert_known = false;  // before the launch before is done
+  // Ops::hyper_expand by what comes out, which then goes nowhere else, if `streams` has data.
+  Rows streams;
+  ConstRows coefficients;
 };
 
 /// Products of one width and one number of output rows that go into one launch: each has its share of the blocks.
@@ -96,6 +100,12 @@ ProductList list_of(const Product* products, int count, int a_block);
 
 /// Once, before the first product.
 void prepare_matvecs(Runtime& runtime);
+
+// Gate and up, times the expert's weight, rounded (gated_experts.cu); false, with nothing done, for other formats and
+// shapes than it has kernels for.
+bool multiply_gated(Runtime& runtime, DType dtype, const Product& gate, const Product& up, const Rounded& rounded,
+                    const float* row_weights, float limit);
+void prepare_gated(Runtime& runtime);
 
 /// Null if the format is not quantised.
 const FormatKernels* kernels_of(DType dtype);

@@ -74,6 +74,23 @@ LOCKSTEP_DEVICE float fold_lanes(float lane_sum, int lanes, int first_thread) {
   return total;
 }
 
+/// hyper_expand of channel d of a token by the threads that share its row, of which the first four have a stream each;
+/// stored if `is_there`.
+LOCKSTEP_DEVICE void expand_at(const Rows& streams, const ConstRows& coefficients, int width, int token, int d, float y,
+                               int in_row, bool is_there) {
+  constexpr int kStreams = 4;
+  const float* post = coefficients.data + token * coefficients.stride + kStreams;
+  const float* comb = post + kStreams;
+  float* at = streams.data + token * streams.stride + d;
+  const int q = in_row % kStreams;
+  const float before = at[q * width];
+  float sum = post[q] * y;
+#pragma unroll
+  for (int j = 0; j < kStreams; ++j)
+    sum = fma_f32(comb[j * kStreams + q], shuffle(before, lane_index() / kStreams * kStreams + j), sum);
+  if (is_there && in_row < kStreams) at[q * width] = sum;
+}
+
 /// kRowThreads: 32 where chunks have 16 lanes, 16 where they all have 8.
 template <class F, int kTokens, int kRowThreads>
 LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kMatvecThreads, 4) matvec_kernel(LOCKSTEP_PARAMETER ProductList list) {
@@ -191,6 +208,16 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kMatvecThreads, 4) matvec_kernel(LOCKSTEP_P
           const float chunk_sum = fold_lanes(sum[r][t], lanes, first_thread);
           total[r][t] = chunk == 0 ? chunk_sum : total[r][t] + chunk_sum;
         }
+    }
+    if (p.streams.data != nullptr) {
+#pragma unroll
+      for (int r = 0; r < kRows; ++r)
+#pragma unroll
+        for (int t = 0; t < kTokens; ++t)
+          expand_at(p.streams, p.coefficients, p.w.rows, first_out + t < p.out.rows ? first_out + t : p.out.rows - 1,
+                    row + r < last_row ? row + r : last_row, total[r][t], in_row,
+                    row + r <= last_row && first_out + t < p.out.rows);
+      continue;
     }
     if (in_row != 0) continue;
 #pragma unroll
@@ -328,7 +355,8 @@ void multiply_with(Runtime& runtime, const Product* products, int count) {
     const Product& p = products[0];
     const bool is_narrow = p.w.width < kChunk, is_single = p.out.rows == 1 || p.expert != nullptr;
     if constexpr (has_lanes<kType>()) {
-      if (is_single && p.rows_a_group == 0 && sizeof(LaneShared<kType, 16>) <= runtime.most_shared_bytes()) {
+      if (is_single && p.rows_a_group == 0 && p.streams.data == nullptr &&
+          sizeof(LaneShared<kType, 16>) <= runtime.most_shared_bytes()) {
         if (is_lane_width(p.w.width, 16)) return multiply_lanes<kType, 16>(runtime, products, count);
         if (is_lane_width(p.w.width, 8)) return multiply_lanes<kType, 8>(runtime, products, count);
       }

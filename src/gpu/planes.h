@@ -37,7 +37,14 @@ template <class T>
 LOCKSTEP_DEVICE T read_as(const std::uint8_t* from) {
   return *reinterpret_cast<const T*>(from);
 }
-LOCKSTEP_DEVICE float f16_aligned(const std::uint8_t* from) { return widen_f16(read_as<std::uint16_t>(from)); }
+/// The same in a weight, which passes through.
+template <class T>
+LOCKSTEP_DEVICE T read_weight(const std::uint8_t* from) {
+  T value;
+  load_once(value, from);
+  return value;
+}
+LOCKSTEP_DEVICE float f16_aligned(const std::uint8_t* from) { return widen_f16(read_weight<std::uint16_t>(from)); }
 
 template <>
 struct Format<DType::q8_0> {
@@ -79,7 +86,7 @@ struct Format<DType::iq2_xxs> {
   }
   LOCKSTEP_DEVICE static Half half(const std::uint8_t* row, unsigned width, unsigned block, unsigned h,
                                    const Words2* points) {
-    const Words2 part = read_as<Words2>(row + block * 8);
+    const Words2 part = read_weight<Words2>(row + block * 8);
     Half out = {
         {}, 2 * static_cast<int>(part.word[1] >> 28) + 1, f16_aligned(row + width / 4 + block / 8 * 2) * 0.125f, 1, 0};
 #pragma unroll
@@ -114,9 +121,9 @@ struct Format<DType::q2_k> {
   }
   LOCKSTEP_DEVICE static Half half(const std::uint8_t* row, unsigned width, unsigned block, unsigned h, const Tables&) {
     const unsigned blocks = width / 32;
-    const auto word = read_as<std::uint32_t>(row + block * 8 + 4 * h);
+    const auto word = read_weight<std::uint32_t>(row + block * 8 + 4 * h);
     const int nibbles = row[blocks * 8 + 2 * block + h];
-    const auto scales = read_as<std::uint32_t>(row + blocks * 10 + block / 8 * 4);
+    const auto scales = read_weight<std::uint32_t>(row + blocks * 10 + block / 8 * 4);
     Half out = {{}, nibbles & 15, widen_f16(scales & 0xffffu), nibbles >> 4, widen_f16(scales >> 16)};
 #pragma unroll
     for (int k = 0; k < 4; ++k) out.code[k] = word >> (2 * k) & 0x03030303u;
@@ -150,9 +157,9 @@ struct Format<DType::q4_k> {
   }
   LOCKSTEP_DEVICE static Half half(const std::uint8_t* row, unsigned width, unsigned block, unsigned h, const Tables&) {
     const unsigned blocks = width / 32;
-    const Words2 words = read_as<Words2>(row + block * 16 + 8 * h);
-    const int group = read_as<std::uint16_t>(row + blocks * 16 + 2 * block);
-    const auto scales = read_as<std::uint32_t>(row + blocks * 18 + block / 8 * 4);
+    const Words2 words = read_weight<Words2>(row + block * 16 + 8 * h);
+    const int group = read_weight<std::uint16_t>(row + blocks * 16 + 2 * block);
+    const auto scales = read_weight<std::uint32_t>(row + blocks * 18 + block / 8 * 4);
     return {{words.word[0] & 0x0f0f0f0fu, words.word[0] >> 4 & 0x0f0f0f0fu, words.word[1] & 0x0f0f0f0fu,
              words.word[1] >> 4 & 0x0f0f0f0fu},
             group & 255,
@@ -185,7 +192,7 @@ struct Format<DType::mxfp4> {
     return positive ^ ((positive ^ negative) & is_negative);
   }
   LOCKSTEP_DEVICE static Half half(const std::uint8_t* row, unsigned width, unsigned block, unsigned h, const Tables&) {
-    const Words2 words = read_as<Words2>(row + block * 16 + 8 * h);
+    const Words2 words = read_weight<Words2>(row + block * 16 + 8 * h);
     return {{levels_of(words.word[0] & 0xffffu), levels_of(words.word[0] >> 16), levels_of(words.word[1] & 0xffffu),
              levels_of(words.word[1] >> 16)},
             1,

@@ -13,12 +13,13 @@ void Recorder::run(std::span<const std::uint64_t> key, const std::function<void(
   const auto found = std::find_if(entries_.begin(), entries_.end(),
                                   [&](const Entry& entry) { return std::ranges::equal(entry.key, key); });
   if (found == entries_.end()) {
+    is_refused_ = false;
     body();
     if (entries_.size() == kMostEntries) {
       if (entries_.back().recording != nullptr) runtime_.destroy(entries_.back().recording);
       entries_.pop_back();
     }
-    entries_.push_front({{key.begin(), key.end()}, {}, false});
+    entries_.push_front({{key.begin(), key.end()}, {}, is_refused_});
     return;
   }
   entries_.splice(entries_.begin(), entries_, found);

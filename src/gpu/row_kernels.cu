@@ -1,5 +1,8 @@
 // Kernels of the ops that work row by row: norms, roundings, rotations, experts' choice and sum.
 //
+// What comes before a large product lets it begin late: its blocks would take all places while they wait, and what runs
+// beside (Ops::run_both) would find none.
+//
 // All are bound by memory or, at one token, by the launch; so each reads and writes every value once, and what follows
 // a norm or an activation is rounded in the same kernel. Every expression is the one of ops/rows.h or ops/reference.cc.
 #include "gpu/block_dot.h"
@@ -24,13 +27,13 @@ LOCKSTEP_KERNEL void round_kernel(Rounded out, ConstRows x) {
 LOCKSTEP_KERNEL void rms_norm_kernel(Rows out, Rounded rounded, bool is_rounded, ConstRows x, const float* weight,
                                      float epsilon) {
   prefetch(weight, x.width);
-  follow_launch();
+  wait_for_launch_before();  // and lets the next one, which is large, begin no sooner than it ends
   LOCKSTEP_SHARED DotScratch scratch;
   const int row = block_x();
   const float* from = x.data + row * x.stride;
   float* to = out.data + row * out.stride;
   const float r = block_inverse_rms(from, x.width, epsilon, scratch);
-#pragma unroll 4
+#pragma unroll 1
   for (int i = thread_index(); i < x.width; i += block_threads()) {
     const float unit = from[i] * r;
     const float value = weight == nullptr ? unit : unit * weight[i];
@@ -231,31 +234,41 @@ LOCKSTEP_KERNEL void combine_experts_kernel(Rows out, ConstRows parts, Route rou
   out.data[row * out.stride + d] = sum + shared.data[row * shared.stride + d];
 }
 
-LOCKSTEP_DEVICE std::uint64_t warp_max(std::uint64_t key) {
-  for (int mask = kWarp / 2; mask > 0; mask /= 2) {
-    const auto low = static_cast<std::uint32_t>(shuffle_xor(static_cast<int>(key & 0xffffffffu), mask));
-    const auto high = static_cast<std::uint32_t>(shuffle_xor(static_cast<int>(key >> 32), mask));
-    const std::uint64_t other = static_cast<std::uint64_t>(high) << 32 | low;
-    key = other > key ? other : key;
-  }
-  return key;
+inline constexpr int kMostExperts = 1024, kRouteThreads = 256, kHeldExperts = kMostExperts / kWarp;
+
+/// Of the keys that a warp holds, the largest; 0 in its place. The same in every thread.
+template <int kHeld>
+LOCKSTEP_DEVICE std::int32_t take_largest(std::uint32_t (&values)[kHeld]) {
+  std::uint32_t best = 0;
+#pragma unroll
+  for (int k = 0; k < kHeld; ++k) best = values[k] > best ? values[k] : best;
+  const std::uint32_t largest = warp_max(best);
+  std::uint32_t id = ~0u;  // the lowest that has it
+#pragma unroll
+  for (int k = kHeld - 1; k >= 0; --k)
+    if (values[k] == largest) id = static_cast<std::uint32_t>(lane_index() + k * kWarp);
+  id = ~warp_max(~id);
+#pragma unroll
+  for (int k = 0; k < kHeld; ++k)
+    if (id == static_cast<std::uint32_t>(lane_index() + k * kWarp)) values[k] = 0;
+  return static_cast<std::int32_t>(id);
 }
 
-inline constexpr int kMostExperts = 1024, kRouteThreads = 128;
-
-/// One block a row; the first warp chooses: the largest key below the one chosen before, `used` times.
+/// One block a row; the first warp chooses: the largest key, `used` times. No key is 0: ranking_key's upper half is
+/// that of a score, and the lowest one is a NaN's.
+template <int kHeld>
 LOCKSTEP_KERNEL void route_kernel(Route route, ConstRows logits, const float* bias, const std::int32_t* table,
                                   const Token* tokens, float route_scale) {
   prefetch(bias, logits.width);
-  follow_launch();
-  LOCKSTEP_SHARED std::uint64_t keys[kMostExperts];
-  LOCKSTEP_SHARED float scores[kMostExperts];
+  wait_for_launch_before();  // and lets the next one, which is large, begin no sooner than it ends
+  LOCKSTEP_SHARED std::uint32_t keys[kHeld * kWarp];
+  LOCKSTEP_SHARED float scores[kHeld * kWarp];
   LOCKSTEP_SHARED std::int32_t chosen[kMostUsed];
   const int row = block_x(), used = route.used, experts = logits.width;
   for (int e = thread_index(); e < experts; e += block_threads()) {
     const float score = sqrt_softplus_f32(logits.data[row * logits.stride + e]);
     scores[e] = score;
-    keys[e] = ranking_key(bias == nullptr ? score : score + bias[e], e);
+    keys[e] = static_cast<std::uint32_t>(ranking_key(bias == nullptr ? score : score + bias[e], e) >> 32);
   }
   block_barrier();
   if (thread_index() >= kWarp) return;
@@ -263,13 +276,15 @@ LOCKSTEP_KERNEL void route_kernel(Route route, ConstRows logits, const float* bi
     for (int s = lane_index(); s < used; s += kWarp)
       chosen[s] = table[static_cast<std::int64_t>(tokens[row]) * used + s];
   } else {
-    std::uint64_t last = ~std::uint64_t{0};
+    std::uint32_t held[kHeld];
+#pragma unroll
+    for (int k = 0; k < kHeld; ++k) {
+      const int e = lane_index() + k * kWarp;
+      held[k] = e < experts ? keys[e] : 0;
+    }
     for (int s = 0; s < used; ++s) {
-      std::uint64_t best = 0;
-      for (int e = lane_index(); e < experts; e += kWarp)
-        if (keys[e] < last && keys[e] > best) best = keys[e];
-      last = warp_max(best);
-      if (lane_index() == 0) chosen[s] = ranked_id(last);
+      const std::int32_t id = take_largest(held);
+      if (lane_index() == 0) chosen[s] = id;
     }
   }
   warp_barrier();
@@ -390,8 +405,9 @@ void combine_expand(Runtime& runtime, Rows streams, ConstRows parts, const Route
 
 void route_experts(Runtime& runtime, Route route, ConstRows logits, const float* bias, const std::int32_t* table,
                    const Token* tokens, float route_scale) {
-  launch(runtime, route_kernel, {static_cast<unsigned>(route.rows)}, kRouteThreads, 0, route, logits, bias, table,
-         tokens, route_scale);
+  const auto kernel = logits.width <= 256 ? route_kernel<256 / kWarp> : route_kernel<kHeldExperts>;
+  launch(runtime, kernel, {static_cast<unsigned>(route.rows)}, kRouteThreads, 0, route, logits, bias, table, tokens,
+         route_scale);
 }
 
 void gather(Runtime& runtime, Rows out, ConstRows x, const std::int32_t* rows) {

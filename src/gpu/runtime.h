@@ -55,6 +55,8 @@ class Runtime {
   /// Shared memory that a block can be given, at most.
   std::size_t most_shared_bytes() const { return most_shared_bytes_; }
   int multiprocessors() const { return multiprocessors_; }
+  /// Whether blocks can come in clusters (device.h).
+  bool has_clusters() const { return can_overlap_; }
 
   void* allocate(std::size_t bytes);
   void release(void* memory);
@@ -102,12 +104,15 @@ class Runtime {
     bool is_used = false;
   };
   void upload_large(void* to, const void* from, std::size_t bytes);
+  void* allocate_pinned() const;
+  static void release_pinned(void* memory);
 
   std::size_t total_bytes_ = 0;
   double most_clock_hz_ = 0;
   bool is_recording_ = false;
   bool is_recording_spoilt_ = false;
   std::vector<Pinned> pinned_;
+  void* pinned_back_ = nullptr;  // what downloads pass through
   std::unique_ptr<ThreadPool> fillers_;
   std::size_t most_shared_bytes_ = 0;
   int multiprocessors_ = 1;

@@ -5,6 +5,7 @@
 // at a time, and writes what is above it, and the first ones that are equal to it, in order of id. Rows that see no
 // more than they may attend have nothing to score.
 #include "base/error.h"
+#include "gpu/index_tile.h"
 #include "gpu/packed_row.h"
 
 namespace lockstep::gpu {
@@ -171,12 +172,18 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kSelectThreads, 2)
 }  // namespace
 
 void select_rows(Runtime& runtime, const SelectCall& call, const Slices& slices, int first_row, int rows, float* scores,
-                 const PackedRows& layout) {
+                 std::byte* index, const PackedRows& layout) {
   LOCKSTEP_CHECK(layout.key_width % kIndexChain == 0);
   const unsigned n = static_cast<unsigned>(rows);
-  if (call.bound > call.top_k)
+  const bool is_few = rows <= 8;
+  if (call.bound > call.top_k && is_few && can_score_fp4(call, layout))
+    score_fp4(runtime, call, slices, first_row, rows, scores, layout);
+  else if (call.bound > call.top_k && can_tile_index(runtime, call, layout))
+    score_index_tiles(runtime, call, slices, first_row, rows, scores, index, layout);
+  else if (call.bound > call.top_k)
     launch(runtime, score_kernel, {blocks_for(call.bound, kTile), n}, kScoreThreads, 0, call, slices.memory,
            slices.size(), first_row, scores, layout);
+  if (is_few) return choose_few(runtime, call, slices, first_row, rows, scores);
   launch(runtime, select_kernel, {n}, kSelectThreads, 0, call, slices.memory, slices.size(), first_row, scores);
 }
 

@@ -1,11 +1,12 @@
 // Many tokens by quantised weights: a tile kernel on mma.m16n8k32 and k16, whose int32 sums are exact.
 //
-// A block of 256 threads makes 128 rows x 64 tokens; a warp 32 x 32. The row is walked in the law's order, lane by lane
-// and column by column (numerics/order.h), four blocks a stage, so that one open sum of each kind is enough. An int32
-// sum that starts from 0x4B400000 has the bits of the float 12582912 + dot; where one scale is for all 32 values, one
-// fma with -12582912 * scale, which is exact, gives float(dot) * scale rounded once, but for the sign of a zero. A sum
-// that is not zero cannot tell the zeros among its terms apart, so it has the law's bits; outputs that are zero are
-// named in a list, and the matrix-vector kernels' order makes them again. docs/numerics.md has what the order costs.
+// A block of 256 threads makes 128 rows x 64 tokens, a warp 32 x 32; or 128 x 128, a warp 64 x 32. The row is walked in
+// the law's order, lane by lane and column by column (numerics/order.h), four blocks a stage, so that one open sum of
+// each kind is enough. An int32 sum that starts from 0x4B400000 has the bits of the float 12582912 + dot; where one
+// scale is for all 32 values, one fma with -12582912 * scale, which is exact, gives float(dot) * scale rounded once,
+// but for the sign of a zero. A sum that is not zero cannot tell the zeros among its terms apart, so it has the law's
+// bits; outputs that are zero are named in a list, and the matrix-vector kernels' order makes them again.
+// docs/numerics.md has what the order costs.
 #include "base/error.h"
 #include "gpu/async_copy.h"
 #include "gpu/device.h"
@@ -64,19 +65,24 @@ void prepare_tiles(Runtime&) {}
 
 namespace {
 
-constexpr int kThreads = 256, kStageBytes = kStageBlocks * kBlock, kStages = 2;
-constexpr int kRowTiles = 2, kTokenTiles = 4, kOutputs = kRowTiles * kTokenTiles * 4;
+constexpr int kStageBytes = kStageBlocks * kBlock, kStages = 2;
+constexpr int kManyTokens = 128;  // of a tile that is no expert's
+/// 16-row tiles of a warp.
+LOCKSTEP_HOST_DEVICE constexpr int row_tiles_of(int tokens) { return tokens == kManyTokens ? 4 : 2; }
+constexpr int kThreads = 256, kTokenTiles = 4;  // kTokenTiles: 8-token tiles of a warp
+/// Outputs of a thread.
+LOCKSTEP_HOST_DEVICE constexpr int outputs_of(int tokens) { return row_tiles_of(tokens) * kTokenTiles * 4; }
 constexpr int kMagicBits = 0x4B400000;
 constexpr float kMagic = 12582912.0f;
 
-template <Kind kKind, bool kHasMin>
+template <Kind kKind, bool kHasMin, int kTokens>
 struct Stage {
   static constexpr int kWords = scale_words(kKind, kHasMin);
   std::uint8_t weights[kTileRows * kStageBytes];
-  std::uint8_t tokens[kTileTokens * kStageBytes];
+  std::uint8_t tokens[kTokens * kStageBytes];
   std::uint32_t scales[kWords][kTileRows][kStageBlocks];
-  float token_scales[kTileTokens][kStageBlocks];
-  std::uint32_t half_sums[kTileTokens][kStageBlocks];  // pairs of int16
+  float token_scales[kTokens][kStageBlocks];
+  std::uint32_t half_sums[kTokens][kStageBlocks];  // pairs of int16
 };
 
 LOCKSTEP_DEVICE void load_matrices(std::uint32_t (&r)[4], std::uint32_t from) {
@@ -129,18 +135,20 @@ struct Tile {
   Walk walk;
 };
 
-template <Kind kKind, bool kHasMin>
-LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2) tile_kernel(LOCKSTEP_PARAMETER Tile tile) {
+/// kIsWhole: lanes are whole stages, as in all rows from 1024 values on, so that nothing is asked between two blocks.
+template <Kind kKind, bool kHasMin, int kTokens, bool kIsWhole>
+LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2 * kTileTokens / kTokens) tile_kernel(LOCKSTEP_PARAMETER Tile tile) {
   follow_launch();
-  using S = Stage<kKind, kHasMin>;
-  constexpr int kWords = S::kWords;
+  using S = Stage<kKind, kHasMin, kTokens>;
+  constexpr int kWords = S::kWords, kCopyRows = kThreads / 8, kRowTiles = row_tiles_of(kTokens),
+                kOutputs = outputs_of(kTokens);
   extern __shared__ __align__(128) unsigned char shared[];
   S* const stages = reinterpret_cast<S*>(shared);
   // Sums that are touched once a column or once a chunk: of columns, and, in rows of several chunks, of chunks. A
   // thread reads and writes its own.
-  float* const total = reinterpret_cast<float*>(shared + kStages * sizeof(S)) + thread_index();
-  float* const sum = total + kOutputs * kThreads;
-  __shared__ int slots[kTileTokens];  // output rows
+  Floats4* const total = reinterpret_cast<Floats4*>(shared + kStages * sizeof(S)) + thread_index();
+  Floats4* const sum = total + kOutputs / 4 * kThreads;
+  __shared__ int slots[kTokens];  // output rows
   const TileCall& call = tile.call;
   const int t = thread_index(), warp = t / kWarp, lane_id = lane_index(), group = lane_id / 4, quad = lane_id % 4;
   const int first_row = block_y() * kTileRows;
@@ -152,35 +160,37 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2) tile_kernel(LOCKSTEP_PARAMETER
     const int index = tile.sort.first_tile[call.first_plane] + block_x();
     if (index >= tile.sort.first_tile[call.first_plane + call.planes]) return;
     const int expert = tile.sort.tile_expert[index];
-    const int begin = tile.sort.first_slot[expert] + (index - tile.sort.first_tile[expert]) * kTileTokens;
-    tokens = min(kTileTokens, tile.sort.first_slot[expert + 1] - begin);
-    if (t < kTileTokens) slots[t] = tile.sort.order[begin + min(t, tokens - 1)];
+    const int begin = tile.sort.first_slot[expert] + (index - tile.sort.first_tile[expert]) * kTokens;
+    tokens = min(kTokens, tile.sort.first_slot[expert + 1] - begin);
+    if (t < kTokens) slots[t] = tile.sort.order[begin + min(t, tokens - 1)];
     plane = expert - call.first_plane;
   } else {
-    const int begin = block_x() * kTileTokens;
-    tokens = min(kTileTokens, call.out.rows - begin);
-    if (t < kTileTokens) slots[t] = begin + min(t, tokens - 1);
+    const int begin = block_x() * kTokens;
+    tokens = min(kTokens, call.out.rows - begin);
+    if (t < kTokens) slots[t] = begin + min(t, tokens - 1);
   }
   __syncthreads();
   const int blocks = call.width / kBlock, all_stages = blocks / kStageBlocks;
   const std::int64_t plane_row = plane * call.rows;
   const int x_group = call.rows_a_group > 0 ? first_row / call.rows_a_group : 0;
 
-  // What this thread copies: one 16-byte unit of four rows and of two tokens, words of scales.
+  // What this thread copies: one 16-byte unit of some rows and of two tokens, words of scales.
   const int unit = t % 8;
-  std::uint32_t row_from[4], token_from[2];  // what is unpacked at a time, and a step's rounded rows, are below 4 GB
+  constexpr int kRowCopies = kTileRows / kCopyRows, kTokenCopies = kTokens / kCopyRows;
+  std::uint32_t row_from[kRowCopies],
+      token_from[kTokenCopies];  // what is unpacked at a time, and a step's rounded rows, are below 4 GB
 #pragma unroll
-  for (int i = 0; i < 4; ++i)
-    row_from[i] = static_cast<std::uint32_t>((plane_row + min(first_row + t / 8 + i * 32, call.rows - 1)) * call.width +
-                                             unit * 16);
+  for (int i = 0; i < kRowCopies; ++i)
+    row_from[i] = static_cast<std::uint32_t>(
+        (plane_row + min(first_row + t / 8 + i * kCopyRows, call.rows - 1)) * call.width + unit * 16);
 #pragma unroll
-  for (int i = 0; i < 2; ++i)
+  for (int i = 0; i < kTokenCopies; ++i)
     token_from[i] = static_cast<std::uint32_t>(
-        (static_cast<std::int64_t>(x_group) * call.x.rows + slots[t / 8 + i * 32] / call.x_share) * call.width +
+        (static_cast<std::int64_t>(x_group) * call.x.rows + slots[t / 8 + i * kCopyRows] / call.x_share) * call.width +
         unit * 16);
-  // Half of the threads copy scales of weights, the others those of tokens and, if they are needed, sums of codes.
-  const bool is_weight = t < kTileRows, is_sum = t >= kTileRows + kTileTokens;
-  const int scaled = is_weight ? t : t % kTileTokens;
+  // Some threads copy scales of weights, others those of tokens and, if they are needed, sums of codes.
+  const bool is_weight = t < kTileRows, is_scale = !is_weight && t < kTileRows + kTokens;
+  const int scaled = is_weight ? t : (t - kTileRows) % kTokens;
   const std::int64_t scale_row =
       is_weight ? plane_row + min(first_row + scaled, call.rows - 1)
                 : static_cast<std::int64_t>(x_group) * all_stages * call.x.rows + slots[scaled] / call.x_share;
@@ -189,9 +199,11 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2) tile_kernel(LOCKSTEP_PARAMETER
     S& to = stages[stage % kStages];
     const int at = stage * kStageBytes;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) copy16(to.weights + swizzled(t / 8 + i * 32, unit), call.w.codes + (row_from[i] + at));
+    for (int i = 0; i < kRowCopies; ++i)
+      copy16(to.weights + swizzled(t / 8 + i * kCopyRows, unit), call.w.codes + (row_from[i] + at));
 #pragma unroll
-    for (int i = 0; i < 2; ++i) copy16(to.tokens + swizzled(t / 8 + i * 32, unit), call.x.codes + (token_from[i] + at));
+    for (int i = 0; i < kTokenCopies; ++i)
+      copy16(to.tokens + swizzled(t / 8 + i * kCopyRows, unit), call.x.codes + (token_from[i] + at));
     if (is_weight) {
 #pragma unroll
       for (int w = 0; w < kWords; ++w)
@@ -200,38 +212,50 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2) tile_kernel(LOCKSTEP_PARAMETER
             call.w.scales + ((static_cast<std::int64_t>(stage) * kWords + w) * call.w.rows + scale_row) * kStageBlocks);
     } else {
       const std::int64_t from = (static_cast<std::int64_t>(stage) * call.x.rows + scale_row) * kStageBlocks;
-      if (!is_sum)
-        copy16(to.token_scales[scaled], call.x.scales + from);
-      else if (kHasMin)
-        copy16(to.half_sums[scaled], call.x.half_sums + from);
+      if (is_scale) copy16(to.token_scales[scaled], call.x.scales + from);
+      // With few tokens the last threads have nothing else to do; with many, these do both.
+      if (kHasMin && (kTokens == kManyTokens || !is_scale)) copy16(to.half_sums[scaled], call.x.half_sums + from);
     }
   };
 
   float lane[kOutputs] = {}, column_sum[kOutputs] = {};
   const bool has_chunks = blocks > tile.walk.chunk_blocks;
+  const bool has_one =
+      tile.walk.column_lanes == 1;  // then `column_sum` is the sum of the columns, and there is one chunk
   int in_lane = 0, in_column = 0, in_chunk = 0, chunks = 0;
-  const auto end_block = [&] {
-    if (++in_lane < tile.walk.lane_blocks) return;
+  const auto end_blocks = [&](int blocks_done) {
+    in_lane += blocks_done;
+    if (in_lane < tile.walk.lane_blocks) return;
     in_lane = 0;
+    const bool is_first = (has_one ? in_chunk : in_column) == 0;
 #pragma unroll
     for (int j = 0; j < kOutputs; ++j) {
-      column_sum[j] = in_column == 0 ? lane[j] : column_sum[j] + lane[j];
+      column_sum[j] = is_first ? lane[j] : column_sum[j] + lane[j];
       lane[j] = 0;
+    }
+    if (has_one) {
+      ++in_chunk;
+      return;
     }
     if (++in_column < tile.walk.column_lanes) return;
     in_column = 0;
 #pragma unroll
-    for (int j = 0; j < kOutputs; ++j) {
-      float& to = total[j * kThreads];
-      to = in_chunk == 0 ? column_sum[j] : to + column_sum[j];
+    for (int j = 0; j < kOutputs; j += 4) {
+      Floats4 to = total[j / 4 * kThreads];
+#pragma unroll
+      for (int e = 0; e < 4; ++e) to.value[e] = in_chunk == 0 ? column_sum[j + e] : to.value[e] + column_sum[j + e];
+      total[j / 4 * kThreads] = to;
     }
     if (++in_chunk < kColumns) return;
     in_chunk = 0;
     if (!has_chunks) return;
 #pragma unroll
-    for (int j = 0; j < kOutputs; ++j) {
-      float& to = sum[j * kThreads];
-      to = chunks == 0 ? total[j * kThreads] : to + total[j * kThreads];
+    for (int j = 0; j < kOutputs / 4; ++j) {
+      const Floats4 from = total[j * kThreads];
+      Floats4 to = sum[j * kThreads];
+#pragma unroll
+      for (int e = 0; e < 4; ++e) to.value[e] = chunks == 0 ? from.value[e] : to.value[e] + from.value[e];
+      sum[j * kThreads] = to;
     }
     ++chunks;
   };
@@ -241,7 +265,8 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2) tile_kernel(LOCKSTEP_PARAMETER
     if (stage < all_stages) fetch(stage);
     end_copy_group();
   }
-  const int warp_row = warp / 2 * 32, warp_token = warp % 2 * 32;
+  constexpr int kUnrolled = kIsWhole && kTokens != kManyTokens ? 2 : kStageBlocks;  // more, and registers spill
+  const int warp_row = warp / (kTokens / 32) * (16 * kRowTiles), warp_token = warp % (kTokens / 32) * 32;
   for (int stage = 0; stage < all_stages; ++stage) {
     wait_for_copies<kStages - 2>();
     __syncthreads();
@@ -251,8 +276,10 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2) tile_kernel(LOCKSTEP_PARAMETER
     const std::uint32_t a_from = shared_address(from.weights) + swizzled(warp_row + lane_id % 16, lane_id / 16);
     const std::uint32_t b_from =
         shared_address(from.tokens) + swizzled(warp_token + lane_id % 8 + lane_id / 16 * 8, lane_id / 8 % 2);
-#pragma unroll
+#pragma unroll kUnrolled
     for (int i = 0; i < kStageBlocks; ++i) {
+      if (kTokens == kManyTokens && i > 0)
+        warp_barrier();  // or later blocks' operands are loaded until registers spill
       std::uint32_t a[kRowTiles][4], b[kTokenTiles][2];
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m) load_matrices(a[m], (a_from ^ (i * 32)) + m * 16 * kStageBytes);
@@ -327,8 +354,9 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2) tile_kernel(LOCKSTEP_PARAMETER
           }
         }
       }
-      end_block();
+      if constexpr (!kIsWhole) end_blocks(1);
     }
+    if constexpr (kIsWhole) end_blocks(kStageBlocks);
   }
 
 #pragma unroll
@@ -336,7 +364,7 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2) tile_kernel(LOCKSTEP_PARAMETER
     const int n = j / 4 / kRowTiles, m = j / 4 % kRowTiles, e = j % 4;
     const int row = first_row + warp_row + m * 16 + e / 2 * 8 + group, token = warp_token + n * 8 + quad * 2 + e % 2;
     if (row >= call.rows || token >= tokens) continue;
-    const float value = (has_chunks ? sum : total)[j * kThreads];
+    const float value = has_one ? column_sum[j] : (has_chunks ? sum : total)[j / 4 * kThreads].value[j % 4];
     call.out.data[slots[token] * call.out.stride + row] = value;
     if (value == 0) {
       const int n = atomic_add(&call.zeros->count, 1);
@@ -345,20 +373,46 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2) tile_kernel(LOCKSTEP_PARAMETER
   }
 }
 
-template <Kind kKind, bool kHasMin>
+template <Kind kKind, bool kHasMin, int kTokens = kTileTokens>
 constexpr std::size_t shared_bytes(int sets) {
-  return kStages * sizeof(Stage<kKind, kHasMin>) + sizeof(float) * static_cast<std::size_t>(sets * kOutputs * kThreads);
+  return kStages * sizeof(Stage<kKind, kHasMin, kTokens>) +
+         sizeof(float) * static_cast<std::size_t>(sets * outputs_of(kTokens) * kThreads);
 }
 
+int sets_of(int width) { return width > kChunk ? 2 : 1; }
+
+template <Kind kKind, bool kHasMin, int kTokens, bool kIsWhole>
+void start(Runtime& runtime, const Tile& tile) {
+  const TileCall& call = tile.call;
+  const std::int64_t tiles =
+      tile.is_sorted ? most_tiles(call.out.rows, call.planes) : (call.out.rows + kTokens - 1) / kTokens;
+  launch(runtime, tile_kernel<kKind, kHasMin, kTokens, kIsWhole>,
+         {static_cast<unsigned>(tiles), blocks_for(call.rows, kTileRows)}, kThreads,
+         shared_bytes<kKind, kHasMin, kTokens>(sets_of(call.width)), tile);
+}
+
+/// Wide tiles read less; there have to be enough of them for the multiprocessors.
 template <Kind kKind, bool kHasMin>
-void start(Runtime& runtime, const Tile& tile, Grid grid) {
-  const int sets = tile.call.width > kChunk ? 2 : 1;
-  launch(runtime, tile_kernel<kKind, kHasMin>, grid, kThreads, shared_bytes<kKind, kHasMin>(sets), tile);
+void start(Runtime& runtime, const Tile& tile) {
+  const TileCall& call = tile.call;
+  if (tile.walk.lane_blocks % kStageBlocks != 0) return start<kKind, kHasMin, kTileTokens, false>(runtime, tile);
+  const int tiles =
+      (call.out.rows + kManyTokens - 1) / kManyTokens * static_cast<int>(blocks_for(call.rows, kTileRows));
+  if (!tile.is_sorted && tiles >= runtime.multiprocessors() &&
+      shared_bytes<kKind, kHasMin, kManyTokens>(sets_of(call.width)) + kManyTokens * sizeof(int) <=
+          runtime.most_shared_bytes())
+    return start<kKind, kHasMin, kManyTokens, true>(runtime, tile);
+  start<kKind, kHasMin, kTileTokens, true>(runtime, tile);
 }
 
 template <Kind kKind, bool kHasMin>
 void allow(Runtime& runtime) {
-  runtime.allow_shared(reinterpret_cast<const void*>(&tile_kernel<kKind, kHasMin>), shared_bytes<kKind, kHasMin>(2));
+  runtime.allow_shared(reinterpret_cast<const void*>(&tile_kernel<kKind, kHasMin, kTileTokens, false>),
+                       shared_bytes<kKind, kHasMin, kTileTokens>(2));
+  runtime.allow_shared(reinterpret_cast<const void*>(&tile_kernel<kKind, kHasMin, kTileTokens, true>),
+                       shared_bytes<kKind, kHasMin, kTileTokens>(2));
+  runtime.allow_shared(reinterpret_cast<const void*>(&tile_kernel<kKind, kHasMin, kManyTokens, true>),
+                       shared_bytes<kKind, kHasMin, kManyTokens>(2));
 }
 
 }  // namespace
@@ -383,7 +437,7 @@ WalkedRows walk_rows(Runtime& runtime, std::byte* room, const Rounded& x, int wi
 
 bool can_tile(const Runtime& runtime, Kind kind, bool has_min, int width, int rows_a_group) {
   if (width % (kBlock * kColumns) != 0 || (width > kChunk && width % kChunk != 0)) return false;
-  const int sets = width > kChunk ? 2 : 1;
+  const int sets = sets_of(width);
   const std::size_t bytes = kind == Kind::dual     ? shared_bytes<Kind::dual, false>(sets)
                             : kind == Kind::folded ? shared_bytes<Kind::folded, true>(sets)
                             : kind == Kind::halves ? (has_min ? shared_bytes<Kind::halves, true>(sets)
@@ -397,22 +451,17 @@ bool can_tile(const Runtime& runtime, Kind kind, bool has_min, int width, int ro
 
 void multiply_tiles(Runtime& runtime, const TileCall& call) {
   const Tile tile = {call, call.sort != nullptr ? *call.sort : ExpertSort(), call.sort != nullptr, call.w.walk};
-  const std::int64_t token_tiles =
-      call.sort != nullptr ? most_tiles(call.out.rows, call.planes) : (call.out.rows + kTileTokens - 1) / kTileTokens;
-  const Grid grid = {static_cast<unsigned>(token_tiles), blocks_for(call.rows, kTileRows)};
   switch (call.kind) {
     case Kind::single:
-      return call.has_min ? start<Kind::single, true>(runtime, tile, grid)
-                          : start<Kind::single, false>(runtime, tile, grid);
+      return call.has_min ? start<Kind::single, true>(runtime, tile) : start<Kind::single, false>(runtime, tile);
     case Kind::halves:
-      return call.has_min ? start<Kind::halves, true>(runtime, tile, grid)
-                          : start<Kind::halves, false>(runtime, tile, grid);
+      return call.has_min ? start<Kind::halves, true>(runtime, tile) : start<Kind::halves, false>(runtime, tile);
     case Kind::folded:
       LOCKSTEP_CHECK(call.has_min);
-      return start<Kind::folded, true>(runtime, tile, grid);
+      return start<Kind::folded, true>(runtime, tile);
     case Kind::dual:
       LOCKSTEP_CHECK(!call.has_min);
-      return start<Kind::dual, false>(runtime, tile, grid);
+      return start<Kind::dual, false>(runtime, tile);
   }
 }
 

@@ -135,7 +135,7 @@ void Forward::begin_sublayer(Step& step, const HyperWeights& hyper, const float*
                    hyper.base, hyper_, norm, config_.norm_epsilon);
 }
 
-void Forward::attention(Step& step, int index, Rows y, const Input& x) {
+void Forward::attention(Step& step, int index, Rows y, const Input& x, ConstRows coefficients) {
   const LayerConfig& layer = config_.layers[index];
   const LayerWeights& w = weights_.layers[index];
   const int n = step.rows;
@@ -145,13 +145,13 @@ void Forward::attention(Step& step, int index, Rows y, const Input& x) {
   const float* frequencies = compressed ? weights_.compressed_frequencies : weights_.frequencies;
 
   ops_.enter(StepPhase::attention, index);
-  // All products of the normed input but the queries', in one op: most of them are small.
+  // The products for the compressors and the indexer in one op: most of them are small.
   std::vector<Ops::Part> parts;
   const auto product = [&](const Weight& weight) {
     parts.push_back({step.arena.rows(n, weight.rows), &weight});
     return parts.back().out;
   };
-  const Rows low = step.arena.rows(n, w.query_a.rows), window_rows = product(w.kv);
+  const Rows low = step.arena.rows(n, w.query_a.rows), window_rows = step.arena.rows(n, w.kv.rows);
   Rows values, gates, key_values, key_gates, head_weights;
   if (compressed) {
     values = product(w.compressor.values);
@@ -166,66 +166,76 @@ void Forward::attention(Step& step, int index, Rows y, const Input& x) {
   const bool is_official = layout_.mode == Mode::official, has_index = layer.ratio == 4;
   const Rows queries = step.arena.rows(n, config_.heads * config_.head_width);
   const Rows index_queries = step.arena.rows(has_index ? n : 0, config_.index_heads * config_.index_width);
+  Input query;
   const auto make_queries = [&] {
     ops_.enter(StepPhase::attention, index);
-    ops_.matmul(low, w.query_a, x);
-    const Input query = normed(step, low, low, w.query_norm, any_quantised({&w.query_b, &w.index_query}));
     ops_.matmul(queries, w.query_b, query);
-    ops_.norm_rotate(queries, config_.head_width, nullptr, config_.norm_epsilon, turns, 0);
-    if (!has_index) return;
+  };
+  const auto norm_low = [&] {
+    ops_.enter(StepPhase::attention, index);
+    query = normed(step, low, low, w.query_norm, any_quantised({&w.query_b, &w.index_query}));
+    if (!has_index) return make_queries();
     ops_.enter(StepPhase::indexer, index);
     ops_.matmul(index_queries, w.index_query, query);
-    if (is_official)
-      ops_.rotate_hadamard_fp4(index_queries, config_.index_width, turns);
-    else
-      ops_.rotate(index_queries, config_.index_width, turns, false);
-  };
-  const auto compress = [&](const CompressorWeights& c, Rows c_values, Rows c_gates, int width, bool is_key,
-                            float* stage) {
-    ops_.add_by_position(c_gates, c.positions, step.positions);
-    ops_.compress(slices, c_values, c_gates, {layer.ratio, width, is_key, c.norm, frequencies, config_.norm_epsilon},
-                  layout_);
-    ops_.keep_pending(stage, slices, c_values, c_gates);
   };
   const auto make_rows = [&] {
     const Stage& stage = step.staged[index];
     ops_.enter(StepPhase::attention, index);
-    ops_.matmul_many(parts, x);
-    ops_.norm_rotate(window_rows, config_.head_width, w.kv_norm, config_.norm_epsilon, turns,
-                     is_official ? layout_.fp8_channels() : 0);
-    ops_.pack_window(stage.window, slices, window_rows, layout_);
-    if (compressed) {
-      ops_.enter(StepPhase::compressor, index);
-      compress(w.compressor, values, gates, config_.head_width, false, stage.pending);
+    if (!parts.empty()) ops_.matmul_many(parts, x);
+    Ops::KeptRows kept;
+    kept.window_rows = window_rows;
+    kept.norm = w.kv_norm;
+    kept.epsilon = config_.norm_epsilon;
+    kept.turns = turns;
+    kept.fp8_channels = is_official ? layout_.fp8_channels() : 0;
+    kept.stage = stage.window;
+    kept.positions = step.positions;
+    const auto keep = [&](const CompressorWeights& c, Rows c_values, Rows c_gates, int width, bool is_key,
+                          float* c_stage) {
+      kept.parts[kept.part_count++] = {c_values,
+                                       c_gates,
+                                       c.positions,
+                                       {layer.ratio, width, is_key, c.norm, frequencies, config_.norm_epsilon},
+                                       c_stage};
+    };
+    if (compressed) keep(w.compressor, values, gates, config_.head_width, false, stage.pending);
+    if (has_index) {
+      keep(w.key_compressor, key_values, key_gates, config_.index_width, true, stage.key_pending);
+      const double keys = static_cast<double>(config_.index_heads) * config_.index_width;
+      kept.head_weights = head_weights;
+      kept.head_scale = static_cast<float>(1.0 / std::sqrt(keys));
     }
-    if (!has_index) return;
-    ops_.enter(StepPhase::indexer, index);
-    compress(w.key_compressor, key_values, key_gates, config_.index_width, true, stage.key_pending);
-    const double keys = static_cast<double>(config_.index_heads) * config_.index_width;
-    ops_.scale(head_weights, static_cast<float>(1.0 / std::sqrt(keys)));
+    if (compressed) ops_.enter(StepPhase::compressor, index);
+    ops_.keep_rows(kept, slices, layout_);
   };
-  ops_.run_both(make_queries, make_rows);
+  ops_.matmul_many(std::array{Ops::Part{low, &w.query_a}, Ops::Part{window_rows, &w.kv}}, x);
+  ops_.run_both(norm_low, make_rows);
 
+  // Small ops choose rows beside the large product.
   Selection selection;
+  const auto choose_rows = [&] {
+    ops_.enter(StepPhase::indexer, index);
+    if (is_official)
+      ops_.rotate_hadamard_fp4(index_queries, config_.index_width, turns);
+    else
+      ops_.rotate(index_queries, config_.index_width, turns, false);
+    ops_.select_rows(selection, slices, index_queries, head_weights, layer.ratio, config_.index_top_k, layout_);
+  };
   if (has_index) {
     selection = {step.arena.take<std::int32_t>(static_cast<std::size_t>(n) * config_.index_top_k),
                  step.arena.take<std::int32_t>(static_cast<std::size_t>(n)), config_.index_top_k};
-    ops_.enter(StepPhase::indexer, index);
-    ops_.select_rows(selection, slices, index_queries, head_weights, layer.ratio, config_.index_top_k, layout_);
+    ops_.run_both(make_queries, choose_rows);
   }
 
   ops_.enter(StepPhase::attention, index);
   const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_width)));
-  ops_.attend(queries, queries, window_rows, slices, config_.window, layer.ratio,
-              layer.ratio == 4 ? &selection : nullptr, w.sinks, scale, layout_);
   Input attended;
   attended.values = queries;
-  if (is_quantised(w.output_a)) {
-    attended.rounded = step.arena.rounded(n, queries.width);
-    ops_.rotate_round(queries, attended.rounded, config_.head_width, turns, true);
-  } else {
-    ops_.rotate(queries, config_.head_width, turns, true);
-  }
+  const bool needs_rounded = is_quantised(w.output_a);
+  if (needs_rounded) attended.rounded = step.arena.rounded(n, queries.width);
+  ops_.attend_heads(queries, needs_rounded ? &attended.rounded : nullptr, window_rows, slices, config_.window,
+                    layer.ratio, layer.ratio == 4 ? &selection : nullptr, w.sinks, scale, turns, config_.norm_epsilon,
+                    layout_);
 
   Input grouped;
   const Rows groups = step.arena.rows(n, w.output_a.rows);
@@ -235,7 +245,7 @@ void Forward::attention(Step& step, int index, Rows y, const Input& x) {
     grouped.rounded = step.arena.rounded(n, groups.width);
     ops_.round(grouped.rounded, groups);
   }
-  ops_.matmul(y, w.output_b, grouped);
+  ops_.matmul_expand(step.streams, y, w.output_b, grouped, coefficients);
 }
 
 /// The experts of a layer, added and spread over the streams; y is room for their sum.
@@ -273,9 +283,16 @@ void Forward::experts(Step& step, int index, Rows y, const Input& x, ConstRows c
     ops_.route_experts(route, logits, w.router_bias, w.router_table, step.tokens, config_.route_scale);
     ops_.enter(StepPhase::experts, index);
     const Rows gate = step.arena.rows(slots, config_.expert_width), up = step.arena.rows(slots, config_.expert_width);
-    ops_.matmul_experts_many(std::array{Ops::Part{gate, &w.experts.gate}, Ops::Part{up, &w.experts.up}}, x, route,
-                             false);
-    const Input mid = middle(gate, up, w.experts.down, route.weight, layer.clamp);
+    Input mid;
+    if (is_quantised(w.experts.down)) {
+      mid.values = gate;
+      mid.rounded = step.arena.rounded(slots, gate.width);
+      ops_.matmul_experts_gated(gate, up, mid.rounded, w.experts.gate, w.experts.up, x, route, layer.clamp);
+    } else {
+      ops_.matmul_experts_many(std::array{Ops::Part{gate, &w.experts.gate}, Ops::Part{up, &w.experts.up}}, x, route,
+                               false);
+      mid = middle(gate, up, w.experts.down, route.weight, layer.clamp);
+    }
     ops_.matmul_experts(parts, w.experts.down, mid, route, true);
   };
   ops_.enter(StepPhase::experts, index);  // of the shared one too, which a back end may run beside or before the router
@@ -297,9 +314,7 @@ void Forward::run_layer(Step& step, int index) {
                  any_quantised({&w.query_a, &w.kv, &w.compressor.values, &w.compressor.gates, &w.key_compressor.values,
                                 &w.key_compressor.gates, &w.index_heads}),
                  coefficients, x);
-  attention(step, index, y, x);
-  ops_.enter(StepPhase::hyper, index);
-  ops_.hyper_expand(step.streams, y, coefficients);
+  attention(step, index, y, x, coefficients);
   step.arena.reset(sublayer);
 
   begin_sublayer(step, w.ffn_hyper, w.ffn_norm,

@@ -90,7 +90,7 @@ class Forward {
   void prepare_step(Step& step);
   void lay_out_parameters(Step& step);
   void run_layer(Step& step, int layer);
-  void attention(Step& step, int layer, Rows y, const Input& x);
+  void attention(Step& step, int layer, Rows y, const Input& x, ConstRows coefficients);
   void experts(Step& step, int layer, Rows y, const Input& x, ConstRows coefficients);
   void begin_sublayer(Step& step, const HyperWeights& hyper, const float* norm, bool needs_rounded, Rows coefficients,
                       Input& x);

@@ -78,6 +78,15 @@ void ForwardingOps::matmul_experts_many(std::span<const Part> parts, const Input
         .writes(parts[i].out, kPartNames[i]);
   pass(call, [&] { inner_.matmul_experts_many(parts, x, route, x_per_slot); });
 }
+void ForwardingOps::matmul_experts_gated(Rows gate, Rows up, Rounded rounded, const Weight& gate_weight,
+                                         const Weight& up_weight, const Input& x, const Route& route, float limit) {
+  const int planes = std::min(route.rows * route.used, gate_weight.planes);
+  pass(OpCall("matmul_experts_gated").reads(gate_weight, planes).reads(up_weight, planes).writes(gate).writes(rounded),
+       [&] { inner_.matmul_experts_gated(gate, up, rounded, gate_weight, up_weight, x, route, limit); });
+}
+void ForwardingOps::matmul_expand(Rows streams, Rows y, const Weight& w, const Input& x, ConstRows coefficients) {
+  pass(OpCall("matmul_expand").reads(w).writes(streams), [&] { inner_.matmul_expand(streams, y, w, x, coefficients); });
+}
 void ForwardingOps::matmul_grouped(Rows out, const Weight& w, const Input& x, int groups) {
   pass(OpCall("matmul_grouped").reads(w).writes(out), [&] { inner_.matmul_grouped(out, w, x, groups); });
 }
@@ -164,11 +173,28 @@ void ForwardingOps::attend(Rows out, ConstRows queries, ConstRows window_rows, c
   pass(OpCall("attend").writes(out),
        [&] { inner_.attend(out, queries, window_rows, slices, window, ratio, selection, sinks, scale_by, layout); });
 }
+void ForwardingOps::attend_heads(Rows queries, const Rounded* rounded, ConstRows window_rows, const Slices& slices,
+                                 int window, int ratio, const Selection* selection, const float* sinks, float scale_by,
+                                 ConstRows turns, float epsilon, const RowLayout& layout) {
+  OpCall call("attend_heads");
+  call.writes(queries);
+  if (rounded != nullptr) call.writes(*rounded);
+  pass(call, [&] {
+    inner_.attend_heads(queries, rounded, window_rows, slices, window, ratio, selection, sinks, scale_by, turns,
+                        epsilon, layout);
+  });
+}
 void ForwardingOps::pack_window(std::byte* stage, const Slices& slices, ConstRows rows, const RowLayout& layout) {
   pass(OpCall("pack_window"), [&] { inner_.pack_window(stage, slices, rows, layout); });
 }
 void ForwardingOps::keep_pending(float* stage, const Slices& slices, ConstRows values, ConstRows gates) {
   pass(OpCall("keep_pending"), [&] { inner_.keep_pending(stage, slices, values, gates); });
+}
+void ForwardingOps::keep_rows(const KeptRows& rows, const Slices& slices, const RowLayout& layout) {
+  OpCall call("keep_rows");
+  call.writes(rows.window_rows);
+  if (rows.head_weights.data != nullptr) call.writes(rows.head_weights, "head weights");
+  pass(call, [&] { inner_.keep_rows(rows, slices, layout); });
 }
 void ForwardingOps::copy(const Copies& copies) {
   pass(OpCall("copy"), [&] { inner_.copy(copies); });

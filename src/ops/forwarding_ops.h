@@ -61,6 +61,9 @@ class ForwardingOps : public Ops {
   void matmul_experts(Rows out, const Weight& w, const Input& x, const Route& route, bool x_per_slot) override;
   void matmul_many(std::span<const Part> parts, const Input& x) override;
   void matmul_experts_many(std::span<const Part> parts, const Input& x, const Route& route, bool x_per_slot) override;
+  void matmul_experts_gated(Rows gate, Rows up, Rounded rounded, const Weight& gate_weight, const Weight& up_weight,
+                            const Input& x, const Route& route, float limit) override;
+  void matmul_expand(Rows streams, Rows y, const Weight& w, const Input& x, ConstRows coefficients) override;
   void matmul_grouped(Rows out, const Weight& w, const Input& x, int groups) override;
 
   void rms_norm(Rows out, ConstRows x, const float* weight, float epsilon) override;
@@ -93,8 +96,12 @@ class ForwardingOps : public Ops {
                    const RowLayout& layout) override;
   void attend(Rows out, ConstRows queries, ConstRows window_rows, const Slices& slices, int window, int ratio,
               const Selection* selection, const float* sinks, float scale, const RowLayout& layout) override;
+  void attend_heads(Rows queries, const Rounded* rounded, ConstRows window_rows, const Slices& slices, int window,
+                    int ratio, const Selection* selection, const float* sinks, float scale_by, ConstRows turns,
+                    float epsilon, const RowLayout& layout) override;
   void pack_window(std::byte* stage, const Slices& slices, ConstRows rows, const RowLayout& layout) override;
   void keep_pending(float* stage, const Slices& slices, ConstRows values, ConstRows gates) override;
+  void keep_rows(const KeptRows& rows, const Slices& slices, const RowLayout& layout) override;
   void copy(const Copies& copies) override;
 
   void route_experts(Route route, ConstRows logits, const float* bias, const std::int32_t* table, const Token* tokens,

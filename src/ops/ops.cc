@@ -25,6 +25,18 @@ void Ops::matmul_experts_many(std::span<const Part> parts, const Input& x, const
   for (const Part& part : parts) matmul_experts(part.out, *part.weight, x, route, x_per_slot);
 }
 
+void Ops::matmul_experts_gated(Rows gate, Rows up, Rounded rounded, const Weight& gate_weight, const Weight& up_weight,
+                               const Input& x, const Route& route, float limit) {
+  const Part parts[] = {{gate, &gate_weight}, {up, &up_weight}};
+  matmul_experts_many(parts, x, route, false);
+  swiglu_round(gate, rounded, gate, up, route.weight, limit);
+}
+
+void Ops::matmul_expand(Rows streams, Rows y, const Weight& w, const Input& x, ConstRows coefficients) {
+  matmul(y, w, x);
+  hyper_expand(streams, y, coefficients);
+}
+
 void Ops::rotate_round(Rows x, Rounded rounded, int head_width, ConstRows table, bool inverse) {
   rotate(x, head_width, table, inverse);
   round(rounded, x);
@@ -36,6 +48,28 @@ void Ops::norm_rotate(Rows x, int head_width, const float* weight, float epsilon
   rms_norm(heads, heads, weight, epsilon);
   rotate(x, head_width, table, false);
   if (fp8_channels != 0) round_fp8(heads, fp8_channels);
+}
+
+void Ops::attend_heads(Rows queries, const Rounded* rounded, ConstRows window_rows, const Slices& slices, int window,
+                       int ratio, const Selection* selection, const float* sinks, float scale_by, ConstRows turns,
+                       float epsilon, const RowLayout& layout) {
+  norm_rotate(queries, layout.width, nullptr, epsilon, turns, 0);
+  attend(queries, queries, window_rows, slices, window, ratio, selection, sinks, scale_by, layout);
+  if (rounded != nullptr)
+    rotate_round(queries, *rounded, layout.width, turns, true);
+  else
+    rotate(queries, layout.width, turns, true);
+}
+
+void Ops::keep_rows(const KeptRows& rows, const Slices& slices, const RowLayout& layout) {
+  norm_rotate(rows.window_rows, layout.width, rows.norm, rows.epsilon, rows.turns, rows.fp8_channels);
+  pack_window(rows.stage, slices, rows.window_rows, layout);
+  for (const KeptRows::Part& part : std::span(rows.parts).first(static_cast<std::size_t>(rows.part_count))) {
+    add_by_position(part.gates, part.biases, rows.positions);
+    compress(slices, part.values, part.gates, part.spec, layout);
+    keep_pending(part.stage, slices, part.values, part.gates);
+  }
+  if (rows.head_weights.data != nullptr) scale(rows.head_weights, rows.head_scale);
 }
 
 void Ops::rotate_hadamard_fp4(Rows x, int head_width, ConstRows table) {

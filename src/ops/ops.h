@@ -85,6 +85,15 @@ class Ops {
   /// The same of matmul_experts.
   virtual void matmul_experts_many(std::span<const Part> parts, const Input& x, const Route& route, bool x_per_slot);
 
+  /// The first half of a row's experts: gate and up by matmul_experts_many, then swiglu_round into gate and `rounded`,
+  /// by the experts' weights. What `up` holds afterwards is not defined.
+  virtual void matmul_experts_gated(Rows gate, Rows up, Rounded rounded, const Weight& gate_weight,
+                                    const Weight& up_weight, const Input& x, const Route& route, float limit);
+
+  /// matmul, then hyper_expand by what it gave. y is room of the result's shape; what it holds afterwards is not
+  /// defined.
+  virtual void matmul_expand(Rows streams, Rows y, const Weight& w, const Input& x, ConstRows coefficients);
+
   /// w has rows in `groups` equal blocks; block g sees only columns [g * w.width, (g + 1) * w.width) of x.
   virtual void matmul_grouped(Rows out, const Weight& w, const Input& x, int groups);
 
@@ -171,11 +180,43 @@ class Ops {
   virtual void attend(Rows out, ConstRows queries, ConstRows window_rows, const Slices& slices, int window, int ratio,
                       const Selection* selection, const float* sinks, float scale, const RowLayout& layout) = 0;
 
+  /// norm_rotate of every head of the queries, without a weight; attend, in their place; rotate them back, and, if
+  /// `rounded` is given, round.
+  virtual void attend_heads(Rows queries, const Rounded* rounded, ConstRows window_rows, const Slices& slices,
+                            int window, int ratio, const Selection* selection, const float* sinks, float scale,
+                            ConstRows turns, float epsilon, const RowLayout& layout);
+
   /// Packs the last min(rows, window_slots) rows of every slice, one after the other, into `stage`.
   virtual void pack_window(std::byte* stage, const Slices& slices, ConstRows rows, const RowLayout& layout) = 0;
 
   /// Copies the last min(rows, pending_slots) rows of values and gates of every slice, likewise, as [values | gates].
   virtual void keep_pending(float* stage, const Slices& slices, ConstRows values, ConstRows gates) = 0;
+
+  /// What a layer keeps of the step's rows.
+  struct KeptRows {
+    /// Inputs of a compressor: the gates still without their position bias, which keep_rows may or may not add in
+    /// place.
+    struct Part {
+      Rows values, gates;
+      ConstRows biases;  // by position
+      CompressorSpec spec;
+      float* stage = nullptr;
+    };
+    Rows window_rows;             // [n, P], as they come from their product
+    const float* norm = nullptr;  // [P]
+    float epsilon = 0;
+    ConstRows turns;
+    int fp8_channels = 0;        // as of norm_rotate
+    std::byte* stage = nullptr;  // as of pack_window
+    Part parts[2];               // the rows' and the keys', as far as they exist
+    int part_count = 0;
+    Rows head_weights;  // of the indexer; empty where there is none
+    float head_scale = 0;
+    const Position* positions = nullptr;
+  };
+  /// norm_rotate and pack_window of the window's rows; add_by_position, compress and keep_pending of every part; scale
+  /// of the head weights.
+  virtual void keep_rows(const KeptRows& rows, const Slices& slices, const RowLayout& layout);
 
   struct Copy {
     void* to;

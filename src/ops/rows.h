@@ -149,7 +149,9 @@ inline void turn_pooled(float* row, std::int64_t c, const CompressorSpec& spec, 
 }
 
 /// Compressed rows that a query at `position` sees.
-LOCKSTEP_HOST_DEVICE inline std::int64_t visible_rows(Position position, int ratio) { return ratio == 0 ? 0 : (position + 1) / ratio; }
+LOCKSTEP_HOST_DEVICE inline std::int64_t visible_rows(Position position, int ratio) {
+  return ratio == 0 ? 0 : (position + 1) / ratio;
+}
 
 /// Expert choice of one row; see Ops::route_experts. `scratch` holds as many keys as there are experts.
 inline void route_row(std::int32_t* expert, float* weight, int used, const float* logits, int experts,

@@ -1,0 +1,425 @@
+// Many tokens by the experts' weights: a tile kernel on mma.m16n8k32 that decodes IQ2_XXS or Q2_K on the way.
+//
+// An expert has few tokens (48 of a step of 2048), so weights that lay unpacked in device memory would be written and
+// read nearly for nothing. Here a warp has 32 rows and all tokens of the tile, up to 64, and a thread decodes exactly
+// what it holds of the rows' fragments: eight values of four rows a block. So each weight is decoded once a tile, never
+// lies in shared memory as int8, and only the activations go through ldmatrix. The order within a block is free, since
+// its sum is an exact integer: for IQ2_XXS a thread's eight values are one grid point, and the activations' words are
+// laid out to match.
+//
+// The row is walked in the law's order (numerics/order.h), one lane of eight blocks a stage. In the file's order two
+// blocks side by side belong to neighbouring columns, and copies are of 16 bytes; so a pair of columns is in shared
+// memory at a time, and what one lane has used up makes room for the next pair. Sums, scales and zeros: tile.cu.
+//
+// Work: 2 * 32 * 64 * 32 operations a warp and block, for 16 mma, 128 fma and about 90 instructions of decoding. Bytes
+// of weights: the row, once a tile, from the L2 cache twice.
+#include "base/error.h"
+#include "gpu/async_copy.h"
+#include "gpu/device.h"
+#include "gpu/expert_tile.h"
+#include "gpu/planes.h"
+#include "numerics/order.h"
+
+namespace lockstep::gpu {
+
+#if defined(__HIP__)
+
+bool can_tile_experts(const Runtime&, DType, int) { return false; }
+std::size_t expert_rows_bytes(DType, int, int) { return 0; }
+ExpertRows walk_expert_rows(Runtime&, std::byte*, DType, const Rounded&) { return {}; }
+void multiply_expert_tiles(Runtime&, DType, const ExpertCall&) {}
+void prepare_expert_tiles(Runtime&) {}
+
+#else
+
+namespace {
+
+constexpr int kThreads = 256, kWarps = kThreads / kWarp, kRowTiles = 2, kWarpRows = 16 * kRowTiles,
+              kRows = kWarps * kWarpRows;
+constexpr int kLaneBlocks = 8, kStageBytes = kLaneBlocks * kBlock;  // a stage is a lane
+constexpr int kSlots = 16;                                          // of 16 bytes: what a row has in shared memory
+constexpr int kMostPairs = kTileTokens / 16, kOutputs = kRowTiles * kMostPairs * 8;
+constexpr int kMagicBits = 0x4B400000;  // tile.cu
+constexpr float kMagic = 12582912.0f;
+
+/// What belongs to tokens one by one lies so that a thread reads that of its four tokens of a pair of 8-token tiles at
+/// once: where that of `token` is.
+LOCKSTEP_DEVICE int spot_of(int token) { return token / 16 * 16 + token % 8 / 2 * 4 + token % 16 / 8 * 2 + token % 2; }
+
+struct Tokens {
+  std::uint8_t codes[kTileTokens * kStageBytes];
+  float scales[kLaneBlocks][kTileTokens];
+};
+
+/// What a format keeps in shared memory beside the pair of columns, and a block's part of a thread: the fragment's four
+/// words, of rows `group` and `group + 8`, and their scales.
+template <DType T>
+struct Expert;
+
+template <>
+struct Expert<DType::iq2_xxs> {
+  static constexpr int kLanes = 16;
+  static constexpr bool kHasMin = false;
+  static constexpr int kCopies = 16;  // so that no two threads of half a warp meet in a bank
+  struct Shared {
+    Words2 point[256][kCopies];
+    Words2 signs[128][kCopies];  // a byte of ones for every negative value
+    std::uint16_t scale[kRows][16];
+    float total[kOutputs][kThreads];  // of columns, a thread's own
+    Tokens tokens[2];
+  };
+  struct Scale {
+    float scale;
+  };
+  LOCKSTEP_DEVICE static void fill(Shared& to, const Tables& tables, const std::uint8_t* plane, std::int64_t row_bytes,
+                                   int first_row, int last_row) {
+    const auto* points = reinterpret_cast<const Words2*>(tables.bytes_iq2_xxs);
+    for (int i = thread_index(); i < 256 * kCopies / 2; i += kThreads) {
+      const Words2 point = points[i / (kCopies / 2)];
+      reinterpret_cast<Words4*>(to.point)[i] = {{point.word[0], point.word[1], point.word[0], point.word[1]}};
+    }
+    for (int i = thread_index(); i < 128 * kCopies / 2; i += kThreads) {
+      const std::uint32_t signs = even_signs(static_cast<std::uint32_t>(i / (kCopies / 2)));
+      const std::uint32_t low = ((signs & 15u) * 0x00204081u & 0x01010101u) * 255u,
+                          high = ((signs >> 4) * 0x00204081u & 0x01010101u) * 255u;
+      reinterpret_cast<Words4*>(to.signs)[i] = {{low, high, low, high}};
+    }
+    for (int i = thread_index(); i < kRows * 2; i += kThreads) {
+      const int row = first_row + i / 2 < last_row ? first_row + i / 2 : last_row;
+      copy16(reinterpret_cast<Words4*>(to.scale) + i, plane + row * row_bytes + kLanes * kLaneBlocks * 8 + i % 2 * 16);
+    }
+  }
+  /// `part` is the block as it lies in the file, `super` the index of its 256 values, `row` of the block's rows.
+  LOCKSTEP_DEVICE static Scale decode(std::uint32_t& first, std::uint32_t& second, const Shared& shared, Words2 part,
+                                      int row, int super, int, int quad) {
+    const int copy = lane_index() % kCopies;
+    const Words2 levels = shared.point[part.word[0] >> (8 * quad) & 255u][copy];
+    const Words2 signs = shared.signs[part.word[1] >> (7 * quad) & 127u][copy];
+    first = (levels.word[0] ^ signs.word[0]) + (signs.word[0] & 0x01010101u);  // no level is 0: nothing is carried
+    second = (levels.word[1] ^ signs.word[1]) + (signs.word[1] & 0x01010101u);
+    // An eighth of the odd factor: 0x49800000 is 2^20, whose unit in the last place is an eighth.
+    const float factor = f32_of((part.word[1] >> 27 & 30u) | 0x49800001u) - 1048576.0f;
+    return {widen_f16(shared.scale[row][super]) * factor};
+  }
+};
+
+template <>
+struct Expert<DType::q2_k> {
+  static constexpr int kLanes = 8, kSupers = kLanes;
+  static constexpr bool kHasMin = true;
+  struct MinTokens : Tokens {
+    float half_sums[2][kLaneBlocks][kTileTokens];
+  };
+  struct Shared {
+    std::uint8_t nibbles[kRows * kSupers * 16];  // units swizzled by the row
+    std::uint32_t scales[kRows][kSupers];
+    MinTokens tokens[2];
+  };
+  struct Scale {
+    float scale, min_scale, level[2];
+  };
+  LOCKSTEP_DEVICE static void fill(Shared& to, const Tables&, const std::uint8_t* plane, std::int64_t row_bytes,
+                                   int first_row, int last_row) {
+    constexpr int kBlocks = kLanes * kLaneBlocks;
+    for (int i = thread_index(); i < kRows * kSupers; i += kThreads) {
+      const int r = i / kSupers, unit = i % kSupers, row = first_row + r < last_row ? first_row + r : last_row;
+      copy16(to.nibbles + (r * kSupers + (unit ^ (r & 7))) * 16, plane + row * row_bytes + kBlocks * 8 + unit * 16);
+    }
+    for (int i = thread_index(); i < kRows * 2; i += kThreads) {
+      const int row = first_row + i / 2 < last_row ? first_row + i / 2 : last_row;
+      copy16(reinterpret_cast<Words4*>(to.scales) + i, plane + row * row_bytes + kBlocks * 10 + i % 2 * 16);
+    }
+  }
+  LOCKSTEP_DEVICE static float level_of(std::uint32_t level) { return f32_of(kMagicBits | level) - kMagic; }
+  LOCKSTEP_DEVICE static Scale decode(std::uint32_t& first, std::uint32_t& second, const Shared& shared, Words2 part,
+                                      int row, int super, int column, int quad) {
+    const std::uint32_t nibbles = *reinterpret_cast<const std::uint16_t*>(
+        shared.nibbles + (row * kSupers + (super ^ (row & 7))) * 16 + 2 * column);
+    const std::uint32_t scales = shared.scales[row][super];
+    first = (part.word[0] >> (2 * quad) & 0x03030303u) * (nibbles & 15u);
+    second = (part.word[1] >> (2 * quad) & 0x03030303u) * (nibbles >> 8 & 15u);
+    return {
+        widen_f16(scales & 0xffffu), widen_f16(scales >> 16), {level_of(nibbles >> 4 & 15u), level_of(nibbles >> 12)}};
+  }
+};
+
+template <DType T>
+struct Shared {
+  std::uint8_t raw[kWarps][kWarpRows * kSlots * 16];
+  typename Expert<T>::Shared format;
+  int slots[kTileTokens];
+};
+
+LOCKSTEP_DEVICE void load_matrices(std::uint32_t (&r)[4], std::uint32_t from) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(from)
+               : "memory");
+}
+LOCKSTEP_DEVICE void multiply32(int (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(kMagicBits));
+}
+
+/// A thread a half of a block. In pairs, half h of a block gets its words h, h + 2, h + 4, h + 6.
+LOCKSTEP_KERNEL void walk_kernel(ExpertRows out, Rounded x, Walk walk, bool is_paired) {
+  follow_launch();
+  const int halves = x.width / 16;
+  const std::int64_t item = static_cast<std::int64_t>(block_x()) * block_threads() + thread_index();
+  const std::int64_t row = item / halves;
+  const int place = static_cast<int>(item % halves) / 2, h = static_cast<int>(item % 2);
+  if (row >= x.rows) return;
+  const std::int64_t from = row * x.stride + walk.block_at(place) * kBlock;
+  auto* const to = reinterpret_cast<Words4*>(out.codes + row * x.width + place * kBlock) + h;
+  const auto* codes = reinterpret_cast<const Words4*>(x.codes + from);
+  if (is_paired) {
+    const Words4 low = codes[0], high = codes[1];
+    *to = h == 0 ? Words4{{low.word[0], low.word[2], high.word[0], high.word[2]}}
+                 : Words4{{low.word[1], low.word[3], high.word[1], high.word[3]}};
+  } else {
+    *to = codes[h];
+  }
+  const std::int64_t place_to =
+      (place / kLaneBlocks * static_cast<std::int64_t>(x.rows) + row) * kLaneBlocks + place % kLaneBlocks;
+  if (h == 0) out.scales[place_to] = x.scales[from / kBlock];
+  if (!is_paired)
+    (h == 0 ? out.half_sums[0] : out.half_sums[1])[place_to] = static_cast<float>(x.half_sums[from / 16 + h]);
+}
+
+/// The sums of one stage: kPairs * 16 tokens by the warp's rows.
+template <DType T, int kPairs>
+LOCKSTEP_DEVICE void multiply_stage(float (&lane)[kOutputs], const Shared<T>& shared, int stage) {
+  using E = Expert<T>;
+  constexpr bool kHasTwo = E::kLanes > kColumns;  // lanes of a column
+  const int warp = thread_index() / kWarp, lane_id = lane_index(), group = lane_id / 4, quad = lane_id % 4;
+  const int column = kHasTwo ? stage / 2 : stage;
+  const auto& tokens = shared.format.tokens[stage % 2];
+  const std::uint8_t* raw = shared.raw[warp] + group * (kSlots * 16) + column % 2 * 8;
+  const std::uint32_t b_from = shared_address(tokens.codes) + (lane_id % 8 + lane_id / 16 * 8) * kStageBytes +
+                               ((lane_id / 8 % 2) ^ (lane_id % 8)) * 16;
+#pragma unroll 2
+  for (int i = 0; i < kLaneBlocks; ++i) {
+    const int super = kHasTwo ? 2 * i + stage % 2 : i, slot = kHasTwo ? super : column / 2 % 2 * 8 + i;
+    const int at = (slot ^ group) * 16;
+    std::uint32_t a[kRowTiles][4];
+    typename E::Scale scale[2 * kRowTiles];
+    float start[2 * kRowTiles];
+#pragma unroll
+    for (int r = 0; r < 2 * kRowTiles; ++r) {
+      scale[r] = E::decode(a[r / 2][r % 2], a[r / 2][2 + r % 2], shared.format,
+                           read_as<Words2>(raw + at + r * 8 * kSlots * 16), warp * kWarpRows + group + 8 * r, super,
+                           column, quad);
+      start[r] = -kMagic * scale[r].scale;
+    }
+#pragma unroll
+    for (int p = 0; p < kPairs; ++p) {
+      std::uint32_t b[4];
+      load_matrices(b, (b_from ^ (i * 32)) + p * 16 * kStageBytes);
+      const Floats4 token_scale = *reinterpret_cast<const Floats4*>(&tokens.scales[i][p * 16 + quad * 4]);
+      Floats4 half_sum[2];
+      if constexpr (E::kHasMin) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h)
+          half_sum[h] = *reinterpret_cast<const Floats4*>(&tokens.half_sums[h][i][p * 16 + quad * 4]);
+      }
+#pragma unroll
+      for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int m = 0; m < kRowTiles; ++m) {
+          int dot[4];
+          multiply32(dot, a[m], b[2 * n], b[2 * n + 1]);
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            const int r = 2 * m + e / 2;
+            float term = fma_f32(__int_as_float(dot[e]), scale[r].scale, start[r]);
+            if constexpr (E::kHasMin) {
+              const float min = fma_f32(half_sum[1].value[2 * n + e % 2], scale[r].level[1],
+                                        half_sum[0].value[2 * n + e % 2] * scale[r].level[0]);
+              term = fma_f32(-min, scale[r].min_scale, term);
+            }
+            float& sum = lane[((p * 2 + n) * kRowTiles + m) * 4 + e];
+            sum = fma_f32(term, token_scale.value[2 * n + e % 2], sum);
+          }
+        }
+    }
+  }
+}
+
+/// Grid: tiles of rows, tiles of an expert's slots.
+template <DType T>
+LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 1) expert_kernel(LOCKSTEP_PARAMETER ExpertCall call) {
+  follow_launch();
+  using E = Expert<T>;
+  constexpr int kBlocks = E::kLanes * kLaneBlocks, kStages = E::kLanes;
+  constexpr bool kHasTwo = E::kLanes > kColumns;
+  extern __shared__ __align__(128) unsigned char expert_shared[];
+  auto& shared = *reinterpret_cast<Shared<T>*>(expert_shared);
+  const int t = thread_index(), warp = t / kWarp, lane_id = lane_index(), group = lane_id / 4, quad = lane_id % 4;
+  const int first_row = block_x() * kRows, last_row = call.w.rows - 1, index = block_y();
+  if (index >= call.sort.first_tile[call.experts]) return;
+  const int expert = call.sort.tile_expert[index];
+  const int begin = call.sort.first_slot[expert] + (index - call.sort.first_tile[expert]) * kTileTokens;
+  const int count = min(kTileTokens, call.sort.first_slot[expert + 1] - begin), pairs = (count + 15) / 16;
+  if (t < kTileTokens) shared.slots[t] = call.sort.order[begin + min(t, count - 1)];
+  const std::uint8_t* plane = call.w.data + static_cast<std::int64_t>(expert) * call.w.rows * call.w.row_bytes;
+  __syncthreads();
+
+  // What this thread copies of the tokens: a unit of 16 bytes of some, scales of one.
+  constexpr int kUnitTokens = kThreads / 16, kScaleBlocks = kThreads / kTileTokens;
+  const int unit = t % 16;
+  std::uint32_t code_from[kTileTokens / kUnitTokens];  // a step's rounded rows are below 4 GB
+#pragma unroll
+  for (int k = 0; k < kTileTokens / kUnitTokens; ++k)
+    code_from[k] = static_cast<std::uint32_t>(
+        static_cast<std::int64_t>(shared.slots[t / 16 + kUnitTokens * k] / call.x_share) * (kBlocks * kBlock) +
+        unit * 16);
+  const int scaled = t % kTileTokens, scaled_spot = spot_of(scaled), scaled_block = t / kTileTokens;
+  const std::int64_t scale_row = shared.slots[scaled] / call.x_share;
+  const auto fetch_tokens = [&](int stage) {
+    auto& to = shared.format.tokens[stage % 2];
+#pragma unroll
+    for (int k = 0; k < kTileTokens / kUnitTokens; ++k) {
+      const int token = t / 16 + kUnitTokens * k;
+      if (token < pairs * 16)
+        copy16(to.codes + token * kStageBytes + (unit ^ (token & 7)) * 16,
+               call.x.codes + (code_from[k] + stage * kStageBytes));
+    }
+    if (scaled >= pairs * 16) return;
+#pragma unroll
+    for (int block = scaled_block; block < kLaneBlocks; block += kScaleBlocks) {
+      const std::int64_t from = (static_cast<std::int64_t>(stage) * call.x.rows + scale_row) * kLaneBlocks + block;
+      copy4(&to.scales[block][scaled_spot], call.x.scales + from);
+      if constexpr (E::kHasMin) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) copy4(&to.half_sums[h][block][scaled_spot], call.x.half_sums[h] + from);
+      }
+    }
+  };
+  // Eight units of each of the warp's rows, of a pair of columns: with two lanes a column every second one.
+  const auto fetch_units = [&](int pair, int odd) {
+#pragma unroll
+    for (int k = 0; k < kWarpRows * 8 / kWarp; ++k) {
+      const int r = lane_id / 8 + 4 * k, j = kHasTwo ? lane_id % 8 * 2 + odd : lane_id % 8,
+                slot = kHasTwo ? j : pair % 2 * 8 + j;
+      const int row = min(first_row + warp * kWarpRows + r, last_row);
+      copy16(shared.raw[warp] + r * (kSlots * 16) + (slot ^ (r & 7)) * 16,
+             plane + row * call.w.row_bytes + (4 * j + pair) * 16);
+    }
+  };
+
+  fetch_tokens(0);
+  fetch_units(0, 0);
+  if (kHasTwo) fetch_units(0, 1);
+  E::fill(shared.format, *call.w.tables, plane, call.w.row_bytes, first_row, last_row);
+  end_copy_group();
+  float lane[kOutputs] = {}, sum[kOutputs] = {};  // sum: of a column's lanes, or, if those are one, of columns
+#pragma unroll 1
+  for (int stage = 0; stage < kStages; ++stage) {
+    wait_for_copies<0>();
+    __syncthreads();
+    if (stage + 1 < kStages) fetch_tokens(stage + 1);
+    if constexpr (kHasTwo) {  // stages of a pair: first column, even and odd units, second column, likewise
+      if (stage % 4 == 3 && stage + 1 < kStages) fetch_units(stage / 4 + 1, 0);
+      if (stage % 4 == 0 && stage > 0) fetch_units(stage / 4, 1);
+    } else {
+      if (stage % 2 == 0 && stage + 2 < kStages) fetch_units(stage / 2 + 1, 0);
+    }
+    end_copy_group();
+    switch (pairs) {
+      case 1:
+        multiply_stage<T, 1>(lane, shared, stage);
+        break;
+      case 2:
+        multiply_stage<T, 2>(lane, shared, stage);
+        break;
+      case 3:
+        multiply_stage<T, 3>(lane, shared, stage);
+        break;
+      default:
+        multiply_stage<T, 4>(lane, shared, stage);
+        break;
+    }
+    if constexpr (kHasTwo) {
+      if (stage % 2 == 0) {
+#pragma unroll
+        for (int j = 0; j < kOutputs; ++j) sum[j] = lane[j];
+      } else {
+#pragma unroll
+        for (int j = 0; j < kOutputs; ++j) {
+          float& total = shared.format.total[j][t];
+          const float of_column = sum[j] + lane[j];
+          total = stage == 1 ? of_column : total + of_column;
+        }
+      }
+    } else {
+#pragma unroll
+      for (int j = 0; j < kOutputs; ++j) sum[j] = stage == 0 ? lane[j] : sum[j] + lane[j];
+    }
+#pragma unroll
+    for (int j = 0; j < kOutputs; ++j) lane[j] = 0;
+  }
+
+#pragma unroll
+  for (int j = 0; j < kOutputs; ++j) {
+    const int m = j / 4 % kRowTiles, row = first_row + warp * kWarpRows + m * 16 + j % 4 / 2 * 8 + group,
+              token = j / 4 / kRowTiles * 8 + quad * 2 + j % 2;
+    if (row > last_row || token >= count) continue;
+    float value = sum[j];
+    if constexpr (kHasTwo) value = shared.format.total[j][t];
+    call.out.data[shared.slots[token] * call.out.stride + row] = value;
+    if (value == 0) {
+      const int n = atomic_add(&call.zeros->count, 1);
+      if (n < ZeroList::kMost) call.zeros->place[n] = {shared.slots[token], row};
+    }
+  }
+}
+
+template <DType T>
+void start(Runtime& runtime, const ExpertCall& call) {
+  launch(runtime, expert_kernel<T>,
+         {blocks_for(call.w.rows, kRows), static_cast<unsigned>(most_tiles(call.out.rows, call.experts))}, kThreads,
+         sizeof(Shared<T>), call);
+}
+
+}  // namespace
+
+bool can_tile_experts(const Runtime& runtime, DType dtype, int width) {
+  if (dtype == DType::iq2_xxs)
+    return width == Expert<DType::iq2_xxs>::kLanes * kLaneBlocks * kBlock &&
+           sizeof(Shared<DType::iq2_xxs>) <= runtime.most_shared_bytes();
+  return dtype == DType::q2_k && width == Expert<DType::q2_k>::kLanes * kLaneBlocks * kBlock &&
+         sizeof(Shared<DType::q2_k>) <= runtime.most_shared_bytes();
+}
+
+std::size_t expert_rows_bytes(DType dtype, int rows, int width) {
+  const std::size_t values = static_cast<std::size_t>(rows) * static_cast<std::size_t>(width);
+  return (values + values / kBlock * sizeof(float) * (dtype == DType::q2_k ? 3 : 1) + 255) / 256 * 256;
+}
+
+ExpertRows walk_expert_rows(Runtime& runtime, std::byte* room, DType dtype, const Rounded& x) {
+  const std::int64_t values = static_cast<std::int64_t>(x.rows) * x.width;
+  ExpertRows out;
+  out.codes = reinterpret_cast<std::int8_t*>(room);
+  out.scales = reinterpret_cast<float*>(room + values);
+  const bool is_paired = dtype == DType::iq2_xxs;
+  for (int h = 0; h < 2 && !is_paired; ++h) out.half_sums[h] = out.scales + (h + 1) * (values / kBlock);
+  out.rows = x.rows;
+  launch(runtime, walk_kernel, {blocks_for(values / 16, 256)}, 256, 0, out, x, walk_of(x.width), is_paired);
+  return out;
+}
+
+void multiply_expert_tiles(Runtime& runtime, DType dtype, const ExpertCall& call) {
+  if (dtype == DType::iq2_xxs) return start<DType::iq2_xxs>(runtime, call);
+  LOCKSTEP_CHECK(dtype == DType::q2_k);
+  start<DType::q2_k>(runtime, call);
+}
+
+void prepare_expert_tiles(Runtime& runtime) {
+  runtime.allow_shared(reinterpret_cast<const void*>(&expert_kernel<DType::iq2_xxs>), sizeof(Shared<DType::iq2_xxs>));
+  runtime.allow_shared(reinterpret_cast<const void*>(&expert_kernel<DType::q2_k>), sizeof(Shared<DType::q2_k>));
+}
+
+#endif
+
+}  // namespace lockstep::gpu
