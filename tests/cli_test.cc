@@ -12,6 +12,7 @@
 
 #include "cli/migration.h"
 #include "cli_run.h"
+#include "cpu/level.h"
 #include "gguf_build.h"
 #include "tensor/gguf_writer.h"
 #include "text/chat.h"
@@ -203,6 +204,14 @@ TEST(Cli, RefusesWrongUseWithACodeAndAMessage) {
     EXPECT_EQ(ran.code, c.code) << c.name << "\n" << ran.errors;
     EXPECT_NE(ran.errors.find(c.message), std::string::npos) << c.name << "\n" << ran.errors;
   }
+}
+
+TEST(Cli, CheckNeedsNoModelAndMeetsEveryGoldenHash) {
+  const std::string best(cpu::available_levels().back()->name);  // all of them take minutes
+  const Ran ran = run_program({"check", "--level", best});
+  EXPECT_EQ(ran.code, 0) << ran.errors;
+  EXPECT_NE(ran.errors.find("hashes compared on "), std::string::npos) << ran.errors;
+  EXPECT_NE(ran.errors.find(": all equal"), std::string::npos) << ran.errors;
 }
 
 TEST(Cli, CompleteWritesTheSameAnswerByEveryPathAndNothingElse) {

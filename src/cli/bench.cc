@@ -25,7 +25,7 @@ struct BenchCommand {
   BenchOptions bench;
   std::string synth;  // PRESET or PRESET:TYPES
   int layers = 0, experts = 0;
-  int chunk = kUsualRows;
+  int chunk = 0;  // 0: usual_rows
   bool json = false;
 };
 
@@ -199,6 +199,7 @@ std::shared_ptr<const SynthPlan> synth_plan(const BenchCommand& command) {
 }
 
 int run_bench_command(BenchCommand command) {
+  if (command.chunk == 0) command.chunk = usual_rows(command.model.back_end);
   if (!command.synth.empty()) command.model.synth = synth_plan(command);
   if (command.bench.has_timing) command.model.timing = Timing::ops;
   std::int64_t longest = 1;
@@ -235,9 +236,8 @@ void add_bench(CLI::App& app, Run& run) {
   command->add_option("--prefill", options->bench.prefill, "prompt lengths, as in 128,512; 0 = none")
       ->delimiter(',')
       ->capture_default_str();
-  command->add_option("--chunk", options->chunk, "tokens a step at most")
-      ->check(CLI::Range(1, 16384))
-      ->capture_default_str();
+  command->add_option("--chunk", options->chunk, "tokens a step at most; default: 512, on a GPU 4096")
+      ->check(CLI::Range(1, 16384));
   command->add_option("--decode", options->bench.decode, "tokens decoded at every depth; 0 = none")
       ->capture_default_str();
   command->add_option("--depth", options->bench.depths, "tokens before the decoded ones, as in 0,4096")

@@ -148,7 +148,7 @@ int run_chat(const ChatOptions& options) {
   sampler_params_of(options.generation);
   if (!is_valid_utf8(options.system)) throw Error(Error::Kind::bad_argument, "--system: not UTF-8, expected text");
   Interrupts interrupts;
-  const auto engine = load_engine(options.model, kUsualRows, options.generation.context);
+  const auto engine = load_engine(options.model, 0, options.generation.context);
   Conversation conversation(options, *engine, interrupts);
   const bool is_terminal = isatty(STDIN_FILENO) == 1;
   if (is_terminal)

@@ -26,7 +26,7 @@ namespace {
 struct CheckOptions {
   std::string model;
   BackEndOptions back_end;
-  int tokens = 96;
+  int tokens = 0;  // 0: kLawTokens
   bool write_golden = false;
   std::string compare;  // "PATH_A,PATH_B"
 };

@@ -77,7 +77,7 @@ int run_complete(CompleteOptions options, bool has_text) {
   const SamplerParams params = sampler_params_of(options.generation);
   Interrupts interrupts;
   if (options.has_timing) options.model.timing = Timing::phases;
-  const auto engine = load_engine(options.model, kUsualRows, options.generation.context);
+  const auto engine = load_engine(options.model, 0, options.generation.context);
   const Tokenizer& tokenizer = engine->tokenizer();
 
   GenerateRequest request = request_of(options.generation, tokenizer);

@@ -12,8 +12,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kUsualContext = 32768;
-
 struct InspectCommand {
   InspectOptions inspect;
   std::string path, mode = "official", meaning_of_108;
@@ -29,7 +27,7 @@ InspectPlan plan_of(const Gguf& file, const InspectCommand& command) {
                                                ", which the model was made for");
   const std::int64_t context = command.context > 0 ? command.context : std::min(kUsualContext, config.context_length);
   const Mode mode = command.mode == "plain" ? Mode::plain : Mode::official;
-  const MemoryPlan plan = plan_memory(file, config, mode, context, kUsualRows);
+  const MemoryPlan plan = plan_memory(file, config, mode, context, usual_rows({}));
   return {plan.context, plan.weights, plan.sequence, plan.workspace};
 }
 

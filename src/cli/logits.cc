@@ -66,7 +66,7 @@ int run_logits(const LogitsOptions& options) {
   if (options.oracle) return run_oracle(options, stops.flag());
   const Schedule schedule = parse_schedule(options.schedule);
   // A chunk is a step: the engine is made for as many rows.
-  const auto engine = load_engine(options.model, std::max(kUsualRows, schedule.chunk));
+  const auto engine = load_engine(options.model, std::max(usual_rows(options.model.back_end), schedule.chunk));
   const std::vector<std::vector<Token>> sequences = read_sequences(options, engine->config());
   refuse_input(options.out, engine->file().inputs({options.tokens}));
   OutputFile out(options.out);

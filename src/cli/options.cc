@@ -21,8 +21,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kUsualContext = 32768;
-
 MemoryPlan plan_of(const ModelOptions& options, int max_rows, std::int64_t context) {
   const auto tokens = [&](const Config& config) {
     return std::min(context > 0 ? context : kUsualContext, config.context_length);
@@ -143,8 +141,11 @@ GgufOptions gguf_options_of(const ModelOptions& options) {
 
 void print_note(const std::string& note) { fmt::print(stderr, "{}\n", note); }
 
+int usual_rows(const BackEndOptions& options) { return options.backend == "cpu" ? 512 : 4096; }
+
 std::unique_ptr<Engine> load_engine(const ModelOptions& options, int max_rows, std::int64_t context,
                                     std::uint64_t others) {
+  if (max_rows == 0) max_rows = usual_rows(options.back_end);
   EngineOptions engine;
   engine.model = options.model;
   engine.mode = mode_of(options);
