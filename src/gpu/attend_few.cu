@@ -6,8 +6,8 @@
 // unpacked while the scores are still being made, for they depend on nothing that the first launch writes. Chains meet
 // in order in the block, and what attention gives is rotated back and rounded there.
 //
-// In the shape of the model a warp of the first launch issues some 1,700 instructions and one of the second 2,100. There
-// are few warps a multiprocessor, so each of them issues one in 5 to 8 cycles: that is what the launches take.
+// In the shape of the model a warp of the first launch issues some 1,700 instructions and one of the second 2,100.
+// There are few warps a multiprocessor, so each of them issues one in 5 to 8 cycles: that is what the launches take.
 #include "gpu/attend.h"
 #include "gpu/block_dot.h"
 #include "gpu/round_kernel.h"

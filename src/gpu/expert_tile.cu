@@ -17,6 +17,7 @@
 #include "gpu/async_copy.h"
 #include "gpu/device.h"
 #include "gpu/expert_tile.h"
+#include "gpu/int8_mma.h"
 #include "gpu/planes.h"
 #include "numerics/order.h"
 
@@ -39,8 +40,6 @@ constexpr int kThreads = 256, kWarps = kThreads / kWarp, kRowTiles = 2, kWarpRow
 constexpr int kLaneBlocks = 8, kStageBytes = kLaneBlocks * kBlock;  // a stage is a lane
 constexpr int kSlots = 16;                                          // of 16 bytes: what a row has in shared memory
 constexpr int kMostPairs = kTileTokens / 16, kOutputs = kRowTiles * kMostPairs * 8;
-constexpr int kMagicBits = 0x4B400000;  // tile.cu
-constexpr float kMagic = 12582912.0f;
 
 /// What belongs to tokens one by one lies so that a thread reads that of its four tokens of a pair of 8-token tiles at
 /// once: where that of `token` is.
@@ -149,18 +148,6 @@ struct Shared {
   typename Expert<T>::Shared format;
   int slots[kTileTokens];
 };
-
-LOCKSTEP_DEVICE void load_matrices(std::uint32_t (&r)[4], std::uint32_t from) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(from)
-               : "memory");
-}
-LOCKSTEP_DEVICE void multiply32(int (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
-      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(kMagicBits));
-}
 
 /// A thread a half of a block. In pairs, half h of a block gets its words h, h + 2, h + 4, h + 6.
 LOCKSTEP_KERNEL void walk_kernel(ExpertRows out, Rounded x, Walk walk, bool is_paired) {

@@ -13,6 +13,7 @@
 #include "gpu/async_copy.h"
 #include "gpu/device.h"
 #include "gpu/index_tile.h"
+#include "gpu/int8_mma.h"
 #include "gpu/packed_row.h"
 #include "gpu/planes.h"
 
@@ -33,8 +34,6 @@ constexpr int kWidth = 128, kHeads = 64, kChains = kWidth / kIndexChain, kHeadTi
 constexpr int kThreads = 256, kWarps = kThreads / kWarp, kWarpKeys = 32, kKeys = kWarps * kWarpKeys, kQueries = 16;
 constexpr int kHalf = kHeads / 2, kPitch = kHalf + 4;  // heads whose dots lie in shared memory at a time
 constexpr int kOrdinary = 60;
-constexpr int kMagicBits = 0x4B400000;
-constexpr float kMagic = 12582912.0f;
 
 /// A query row as the tile kernel's threads read it.
 struct IndexRow {
@@ -82,12 +81,6 @@ LOCKSTEP_KERNEL void even_kernel(IndexRow* out, int rows) {
   follow_launch();
   const int row = block_x() * block_threads() + thread_index();
   if (row < rows) out[row].is_odd = 0;
-}
-
-LOCKSTEP_DEVICE void multiply32(int (&d)[4], const std::uint32_t (&a)[4], Words2 b) {
-  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
-      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.word[0]), "r"(b.word[1]), "r"(kMagicBits));
 }
 
 /// The literal loop: one key by one query.
@@ -215,7 +208,7 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2)
 #pragma unroll
           for (int m = 0; m < 2; ++m) {
             int dot[4];
-            multiply32(dot, keys.code[m][chain], codes);
+            multiply32(dot, keys.code[m][chain], codes.word[0], codes.word[1]);
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
               const float scaled = fma_f32(__int_as_float(dot[e]), scale.value[e % 2], scale.value[e % 2 + 2]);

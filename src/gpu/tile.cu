@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "gpu/async_copy.h"
 #include "gpu/device.h"
+#include "gpu/int8_mma.h"
 #include "gpu/tile.h"
 #include "numerics/order.h"
 
@@ -72,8 +73,6 @@ LOCKSTEP_HOST_DEVICE constexpr int row_tiles_of(int tokens) { return tokens == k
 constexpr int kThreads = 256, kTokenTiles = 4;  // kTokenTiles: 8-token tiles of a warp
 /// Outputs of a thread.
 LOCKSTEP_HOST_DEVICE constexpr int outputs_of(int tokens) { return row_tiles_of(tokens) * kTokenTiles * 4; }
-constexpr int kMagicBits = 0x4B400000;
-constexpr float kMagic = 12582912.0f;
 
 template <Kind kKind, bool kHasMin, int kTokens>
 struct Stage {
@@ -85,24 +84,6 @@ struct Stage {
   std::uint32_t half_sums[kTokens][kStageBlocks];  // pairs of int16
 };
 
-LOCKSTEP_DEVICE void load_matrices(std::uint32_t (&r)[4], std::uint32_t from) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(from)
-               : "memory");
-}
-/// Dots of all 32 values, from kMagicBits on.
-LOCKSTEP_DEVICE void multiply32(int (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
-      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(kMagicBits));
-}
-/// Dots of 16 values, likewise.
-LOCKSTEP_DEVICE void multiply16(int (&d)[4], std::uint32_t a0, std::uint32_t a1, std::uint32_t b) {
-  asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%7,%7,%7};"
-      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-      : "r"(a0), "r"(a1), "r"(b), "r"(kMagicBits));
-}
 LOCKSTEP_DEVICE float exact_float(int small) { return __int_as_float(kMagicBits + small) - kMagic; }
 LOCKSTEP_DEVICE int low_half(std::uint32_t pair) { return static_cast<std::int16_t>(pair & 0xffffu); }
 LOCKSTEP_DEVICE int high_half(std::uint32_t pair) { return static_cast<int>(pair) >> 16; }
