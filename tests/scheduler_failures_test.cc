@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "disk_cache_support.h"
-#include "session_edits.h"
+#include "nano_scheduler.h"
 
 namespace lockstep {
 namespace {
@@ -17,30 +17,9 @@ using test::job_of;
 using test::TempDirectory;
 using test::Watcher;
 
-const std::filesystem::path kNano = LOCKSTEP_TEST_DATA "/golden/nano-a.gguf";
-
-class PublicFailures : public testing::Test {
+class PublicFailures : public test::NanoScheduler {
  protected:
-  SchedulerOptions options(int slots = 4) const {
-    SchedulerOptions options;
-    options.slots = slots;
-    options.cache_bytes = 400'000'000;
-    options.context = 16'000;
-    return options;
-  }
-  std::vector<Token> some(std::size_t count) {
-    std::vector<Token> tokens(count);
-    for (Token& token : tokens) token = static_cast<Token>(random_() % 512);
-    return tokens;
-  }
-  std::shared_ptr<Watcher> submit(Scheduler& scheduler, const std::vector<Token>& prompt, std::int64_t limit,
-                                  int priority = 0) {
-    auto watcher = std::make_shared<Watcher>();
-    Job job = job_of(prompt, limit, random_(), watcher);
-    job.priority = priority;
-    EXPECT_FALSE(scheduler.submit(std::move(job)).has_value());
-    return watcher;
-  }
+  PublicFailures() : NanoScheduler(7) {}
   /// One turn of a chat: asks, checks the answer, and lets the chat grow by it and `more` tokens of the user's.
   JobStats turn(Scheduler& scheduler, std::vector<Token>& chat, std::int64_t limit = 5, std::size_t more = 20) {
     const auto watcher = submit(scheduler, chat, limit);
@@ -52,9 +31,6 @@ class PublicFailures : public testing::Test {
   }
   /// What a turn has to run at least: the user's tokens, and the answer's last one, which was only sampled.
   static constexpr std::int64_t kNew = 21;
-
-  std::mt19937 random_{7};
-  std::unique_ptr<Engine> engine_ = engine_of(kNano), cold_ = engine_of(kNano);
 };
 
 TEST_F(PublicFailures, AStrictlyGrowingPromptRunsItsGrowth) {
@@ -307,7 +283,7 @@ class Short : public Watcher {
 };
 
 TEST_F(PublicFailures, AShortPromptHasItsFirstTokenWithinThriceItsOwnWorkWhileALongOneIsRead) {
-  const auto engine = engine_of(kNano, 512);
+  const auto engine = engine_of(nano(), 512);
   SchedulerOptions unhurried = options(2);
   unhurried.step_seconds = 1000;  // steps are cut by nothing but this
   Scheduler scheduler(*engine, unhurried);
@@ -330,7 +306,7 @@ TEST_F(PublicFailures, AShortPromptHasItsFirstTokenWithinThriceItsOwnWorkWhileAL
 }
 
 TEST_F(PublicFailures, ALongPromptComesToItsEndThoughShortOnesComeAllTheTime) {
-  const auto engine = engine_of(kNano, 128);
+  const auto engine = engine_of(nano(), 128);
   SchedulerOptions hurried = options(3);
   hurried.step_seconds = 0.001;
   hurried.queue = 1000;

@@ -4,18 +4,15 @@
 #include <limits>
 
 #include "disk_cache_support.h"
-#include "session_edits.h"
+#include "nano_scheduler.h"
 
 namespace lockstep {
 namespace {
 
 using test::check_against_cold;
-using test::engine_of;
 using test::job_of;
 using test::TempDirectory;
 using test::Watcher;
-
-const std::filesystem::path kNano = LOCKSTEP_TEST_DATA "/golden/nano-a.gguf";
 
 /// Its logits turn out to be no numbers at the `at`-th token.
 class Spoilt : public Watcher {
@@ -29,28 +26,9 @@ class Spoilt : public Watcher {
   int at_, count_ = 0;
 };
 
-class Room : public testing::Test {
+class Room : public test::NanoScheduler {
  protected:
-  SchedulerOptions options(int slots) const {
-    SchedulerOptions options;
-    options.slots = slots;
-    options.cache_bytes = 400'000'000;
-    options.context = 16'000;
-    return options;
-  }
-  std::vector<Token> some(std::size_t count) {
-    std::vector<Token> tokens(count);
-    for (Token& token : tokens) token = static_cast<Token>(random_() % 512);
-    return tokens;
-  }
-  std::shared_ptr<Watcher> submit(Scheduler& scheduler, const std::vector<Token>& prompt, std::int64_t limit,
-                                  std::shared_ptr<Watcher> watcher = std::make_shared<Watcher>()) {
-    EXPECT_FALSE(scheduler.submit(job_of(prompt, limit, random_(), watcher)).has_value());
-    return watcher;
-  }
-
-  std::mt19937 random_{11};
-  std::unique_ptr<Engine> engine_ = engine_of(kNano), cold_ = engine_of(kNano);
+  Room() : NanoScheduler(11) {}
 };
 
 TEST_F(Room, LogitsThatAreNoNumbersFailTheirJobAndNoOtherWhereverTheyComeFrom) {
@@ -60,14 +38,14 @@ TEST_F(Room, LogitsThatAreNoNumbersFailTheirJobAndNoOtherWhereverTheyComeFrom) {
   const auto stays = submit(scheduler, other, 30);
   stays->wait_for_tokens(2);
   for (const int at : {0, 3}) {
-    const JobResult spoilt = submit(scheduler, prompt, 10, std::make_shared<Spoilt>(at))->wait();
+    const JobResult spoilt = submit(scheduler, prompt, 10, 0, std::make_shared<Spoilt>(at))->wait();
     EXPECT_EQ(spoilt.end, JobResult::End::failed);
     EXPECT_NE(spoilt.error.find("NaN"), std::string::npos) << spoilt.error;
   }
   EXPECT_NO_THROW(check_against_cold(*cold_, other, *stays));
   EXPECT_EQ(stays->wait().end, JobResult::End::limit);
   // From logits that are kept, where no step is run.
-  EXPECT_EQ(submit(scheduler, prompt, 10, std::make_shared<Spoilt>())->wait().end, JobResult::End::failed);
+  EXPECT_EQ(submit(scheduler, prompt, 10, 0, std::make_shared<Spoilt>())->wait().end, JobResult::End::failed);
   const auto good = submit(scheduler, prompt, 10);
   EXPECT_NO_THROW(check_against_cold(*cold_, prompt, *good));
   EXPECT_EQ(good->wait().stats.reused, 60);
@@ -144,7 +122,7 @@ TEST_F(Room, StatesOfAnotherModelAreAReasonOfAMiss) {
     submit(scheduler, prompt, 0)->wait();
   }
   EngineOptions official;
-  official.model = kNano;
+  official.model = nano();
   official.mode = engine_->mode() == Mode::plain ? Mode::official : Mode::plain;
   official.max_rows = 64;
   Engine other(official, cpu::make_cpu_ops({1, "auto"}));
