@@ -95,11 +95,14 @@ std::shared_ptr<Grammar> Grammar::json_object() {
       builder.finish([&](GrammarBuilder::Node next) { return builder.call(object, next); }, "json_object"));
 }
 
-std::shared_ptr<Grammar> Grammar::json_schema(const OrderedJson& schema, bool strict) {
+std::shared_ptr<Grammar> Grammar::json_schema(const OrderedJson& schema, bool strict,
+                                              std::vector<std::string>* left_out) {
   GrammarBuilder builder;
   SchemaCompiler compiler(builder, schema, strict);
-  return std::make_shared<Grammar>(
+  auto grammar = std::make_shared<Grammar>(
       builder.finish([&](GrammarBuilder::Node next) { return compiler.value(schema, "", next); }, "schema"));
+  if (left_out != nullptr) *left_out = compiler.left_out();
+  return grammar;
 }
 
 bool Grammar::is_large() const {

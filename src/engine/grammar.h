@@ -60,10 +60,12 @@ class Grammar {
   /// Any JSON object.
   static std::shared_ptr<Grammar> json_object();
 
-  /// JSON that meets `schema`. `strict`: a keyword that is not understood throws Error::bad_argument naming it and its
-  /// place; otherwise it is left out of account. Either way a schema that nothing can meet, that refers to nothing or
-  /// to itself alone, or that is too large throws.
-  static std::shared_ptr<Grammar> json_schema(const OrderedJson& schema, bool strict);
+  /// JSON that meets `schema`. `strict`: a keyword that is not supported throws Error::bad_argument naming it and its
+  /// place; otherwise it alone is left out of account, and `left_out`, if not null, gets a line that says so. Either
+  /// way a schema that is malformed, that nothing can meet, that refers to nothing or to itself alone, or that is too
+  /// large throws.
+  static std::shared_ptr<Grammar> json_schema(const OrderedJson& schema, bool strict,
+                                              std::vector<std::string>* left_out = nullptr);
 
   /// An answer that may call `tools` (each the client's function object: name, parameters) in the model's own tags,
   /// with values of the types that the tools' schemas ask for. With `required` it is a tool block and nothing else;

@@ -107,9 +107,11 @@ CodePoints normalised(CodePoints set);
 
 /// A text that the regular expression matches, as the inside of a JSON string or plain. Not anchored unless it says so.
 /// Understood: characters, `.`, classes, \d \w \s and their opposites, groups, `|`, `* + ? {m,n}`, `^` at the beginning
-/// and `$` at the end. Throws Error::bad_argument naming what else there is.
+/// and `$` at the end. Throws Error::unsupported naming what else there is, and Error::bad_argument for what is no
+/// expression. The text has `least` to `most` characters (most < 0: without end); if none of these lengths matches that
+/// is Error::bad_argument, and if the lengths are too much for the machine Error::unsupported.
 GrammarBuilder::Node build_pattern(GrammarBuilder& builder, std::string_view pattern, bool in_json,
-                                   GrammarBuilder::Node next);
+                                   GrammarBuilder::Node next, int least = 0, int most = -1);
 
 /// Bounds of a number, as decimal text ("-12.5"), or empty for none.
 struct NumberBounds {
@@ -118,7 +120,11 @@ struct NumberBounds {
   bool is_integer = false;
   bool is_bounded() const { return !least.empty() || !most.empty(); }
 };
-/// A JSON number within the bounds, without an exponent. Throws Error::bad_argument if there is none.
+/// Throws Error::unsupported if a least or greatest bound cannot be kept to: numbers here have at most 18 digits before
+/// the point and after it. A bound that all of these keep to is none.
+void check_bound(const std::string& bound, bool is_least);
+/// A JSON number within the bounds, without an exponent. Throws as check_bound does, and Error::bad_argument if there
+/// is no such number.
 GrammarBuilder::Node build_bounded_number(GrammarBuilder& builder, const NumberBounds& bounds,
                                           GrammarBuilder::Node next);
 

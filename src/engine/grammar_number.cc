@@ -17,13 +17,14 @@ constexpr std::size_t kMostDigits = 18;  // before and after the point each
 struct Decimal {
   bool is_negative = false;
   std::string whole = "0", fraction;
+  bool is_far = false;  // more digits than numbers here have
   bool is_zero() const { return whole == "0" && fraction.empty(); }
 };
 
 Decimal parse_decimal(std::string_view text) {
-  const auto fail = [&]() -> Decimal {
-    throw Error(Error::Kind::bad_argument, "bound " + std::string(text) + ": expected a number of at most " +
-                                               std::to_string(kMostDigits) + " digits before and after the point");
+  const auto fail = [said = std::string(text)]() -> Decimal {
+    throw Error(Error::Kind::unsupported, "bound " + said + ": expected a number of at most " +
+                                              std::to_string(kMostDigits) + " digits before and after the point");
   };
   Decimal out;
   if (text.starts_with('-')) {
@@ -35,7 +36,8 @@ Decimal parse_decimal(std::string_view text) {
     exponent = std::atoi(std::string(text.substr(e + 1)).c_str());
     text = text.substr(0, e);
   }
-  if (exponent < -100 || exponent > 100) return fail();
+  if (exponent > 400) exponent = 400;  // as far as any that a double has
+  if (exponent < -100) return fail();
   const std::size_t point = std::min(text.find('.'), text.size());
   std::string digits(text.substr(0, point));
   auto places = static_cast<std::ptrdiff_t>(digits.size()) + exponent;  // digits before the point
@@ -52,9 +54,9 @@ Decimal parse_decimal(std::string_view text) {
   if (out.whole.empty()) out.whole.push_back('0');
   out.fraction.resize(out.fraction.find_last_not_of('0') + 1);
   if (out.is_zero()) out.is_negative = false;
-  if (out.whole.size() > kMostDigits) {  // so far away that it bounds nothing that can be written
-    out.whole = std::string(kMostDigits, '9');
-    out.fraction.clear();
+  if (out.whole.size() > kMostDigits) {
+    out.is_far = true;
+    return out;
   }
   if (out.fraction.size() > kMostDigits) return fail();
   return out;
@@ -169,10 +171,24 @@ class MagnitudeBuilder {
 
 }  // namespace
 
+void check_bound(const std::string& bound, bool is_least) {
+  const Decimal value = parse_decimal(bound);
+  if (value.is_far && value.is_negative != is_least)
+    throw Error(Error::Kind::unsupported, (is_least ? "a least bound of " : "a greatest bound of ") + bound +
+                                              ": numbers here have at most " + std::to_string(kMostDigits) +
+                                              " digits before the point, expected a bound that one of them meets");
+}
+
 Node build_bounded_number(GrammarBuilder& builder, const NumberBounds& bounds, Node next) {
   Limit least{{}, bounds.excludes_least}, most{{}, bounds.excludes_most};
-  if (!bounds.least.empty()) least.value = parse_decimal(bounds.least);
-  if (!bounds.most.empty()) most.value = parse_decimal(bounds.most);
+  const auto take = [](Limit& limit, const std::string& bound, bool is_least) {
+    if (bound.empty()) return;
+    check_bound(bound, is_least);
+    limit.value = parse_decimal(bound);
+    if (limit.value->is_far) limit.value.reset();  // all numbers here keep to it
+  };
+  take(least, bounds.least, true);
+  take(most, bounds.most, false);
   const Limit zero{Decimal{}, false};
   std::vector<Node> ways;
   const auto add = [&](const Limit& from, const Limit& to, Node then, bool is_negative) {

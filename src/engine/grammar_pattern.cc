@@ -1,7 +1,9 @@
 // Regular expressions of JSON Schema's `pattern`, as parts of a grammar.
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "base/error.h"
 #include "engine/grammar_builder.h"
@@ -31,7 +33,7 @@ class PatternParser {
     begins = take('^');
     ends = false;
     Expression all = parse_alternatives(0);
-    if (at_ < text_.size()) fail(at_, "an unmatched )");
+    if (at_ < text_.size()) refuse(at_, "an unmatched )");
     ends = ends_here_;
     // ^a|b$ ties one way each: too rare to be worth another machine.
     if ((begins || ends) && all.kind == Expression::Kind::alternatives)
@@ -40,11 +42,17 @@ class PatternParser {
   }
 
  private:
+  /// What other engines may well understand.
   [[noreturn]] void fail(std::size_t at, const std::string& what) const {
-    throw Error(Error::Kind::bad_argument,
+    throw Error(Error::Kind::unsupported,
                 "pattern \"" + std::string(text_) + "\": " + what + " at character " + std::to_string(at) +
                     " is not understood, expected characters, classes, groups, |, * + ? {m,n}, ^ at the beginning and "
                     "$ at the end");
+  }
+  /// What no engine takes for an expression.
+  [[noreturn]] void refuse(std::size_t at, const std::string& what) const {
+    throw Error(Error::Kind::bad_argument, "pattern \"" + std::string(text_) + "\": " + what + " at character " +
+                                               std::to_string(at) + ", expected a regular expression");
   }
   bool take(char c) {
     if (at_ >= text_.size() || text_[at_] != c) return false;
@@ -88,7 +96,8 @@ class PatternParser {
       least = parse_count(at);
       most = least;
       if (take(',')) most = is_at("}") ? -1 : parse_count(at);
-      if (!take('}') || (most >= 0 && most < least)) fail(at, "a { that counts nothing");
+      if (!take('}')) fail(at, "a { that counts nothing");
+      if (most >= 0 && most < least) refuse(at, "a { that counts nothing");
     } else {
       return one;
     }
@@ -113,13 +122,15 @@ class PatternParser {
         if (!take(':')) fail(at, "a group (?");
       }
       Expression inside = parse_alternatives(depth + 1);
-      if (!take(')')) fail(at, "an unmatched (");
+      if (!take(')')) refuse(at, "an unmatched (");
       return inside;
     }
     if (take('[')) return characters(parse_class(at));
     if (take('.')) return characters(complement({{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}}));
     if (text_[at_] == '\\') return characters(parse_escape());
-    if (std::string_view("*+?{^").find(text_[at_]) != std::string_view::npos) fail(at_, std::string(1, text_[at_]));
+    if (std::string_view("*+?").find(text_[at_]) != std::string_view::npos)
+      refuse(at_, std::string(1, text_[at_]) + " behind nothing");
+    if (std::string_view("{^").find(text_[at_]) != std::string_view::npos) fail(at_, std::string(1, text_[at_]));
     const char32_t c = parse_character();
     return characters({{c, c}});
   }
@@ -141,7 +152,7 @@ class PatternParser {
 
   CodePoints parse_escape() {
     const std::size_t at = at_++;
-    if (at_ >= text_.size()) fail(at, "a \\ at the end");
+    if (at_ >= text_.size()) refuse(at, "a \\ at the end");
     const char letter = text_[at_++];
     const CodePoints digits = {{'0', '9'}};
     const CodePoints word = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
@@ -202,15 +213,15 @@ class PatternParser {
     const bool is_negated = take('^');
     CodePoints set;
     for (bool is_first = true; !take(']'); is_first = false) {
-      if (at_ >= text_.size()) fail(at, "an unmatched [");
+      if (at_ >= text_.size()) refuse(at, "an unmatched [");
       if (!is_first && is_at("[:")) fail(at_, "[:");
       CodePoints one = parse_member();
       if (one.size() == 1 && one[0].first == one[0].second && is_at("-") && !is_at("-]")) {
         ++at_;
-        if (at_ >= text_.size()) fail(at, "an unmatched [");
+        if (at_ >= text_.size()) refuse(at, "an unmatched [");
         const CodePoints end = parse_member();
         if (end.size() != 1 || end[0].first != end[0].second || end[0].first < one[0].first)
-          fail(at, "a range that does not ascend");
+          refuse(at, "a range that does not ascend");
         one[0].second = end[0].second;
       }
       set.insert(set.end(), one.begin(), one.end());
@@ -251,16 +262,189 @@ Node build(GrammarBuilder& builder, const Expression& expression, bool in_json, 
   return next;
 }
 
+/// An expression beside a count of its characters.
+///
+/// Its characters are numbered by their places in it, and every place knows which may come after it (Glushkov's
+/// automaton). A state is a place and how many characters there have been; states that cannot be left any more within
+/// the lengths are not made, so nothing leads into a dead end.
+class CountedPattern {
+ public:
+  CountedPattern(GrammarBuilder& builder, bool in_json, int least, int most)
+      : builder_(builder), in_json_(in_json), least_(least), most_(most) {}
+
+  Node build(const Expression& expression, Node next) {
+    Part all = place(expression);
+    for (const std::size_t p : all.last) places_[p].is_last = true;
+    // Without a greatest length, all counts from the least one on are alike.
+    const int top = most_ < 0 ? least_ : most_;
+    const std::size_t counts = static_cast<std::size_t>(top) + 1;
+    if (places_.size() * counts > kMostStates || edges_ * counts > kMostEdges)
+      throw Error(Error::Kind::unsupported, "a pattern with lengths that make it too large is not supported");
+    Part start = all;
+    const GrammarBuilder::Rule rule = builder_.rule([&](Node end) {
+      std::vector<std::optional<Node>> above =
+          most_ < 0 ? endless(end) : std::vector<std::optional<Node>>(places_.size());
+      if (most_ >= 0) above = level(above, top, end);
+      for (int count = top - 1; count > 0; --count) above = level(above, count, end);
+      std::vector<Node> ways;
+      if (top > 0 || most_ < 0) ways = entries(start.first, above);
+      if (start.may_be_empty && least_ == 0) ways.push_back(end);
+      if (ways.empty()) throw Error(Error::Kind::bad_argument, "no text of these lengths matches the pattern");
+      return builder_.any_of(ways);
+    });
+    return builder_.call(rule, next);
+  }
+
+ private:
+  static constexpr std::size_t kMostStates = 50'000, kMostEdges = 1'000'000;
+
+  struct Place {
+    GrammarBuilder::Rule character;
+    std::vector<std::size_t> after;
+    bool is_last = false;
+  };
+  struct Part {
+    std::vector<std::size_t> first, last;
+    bool may_be_empty = false;
+  };
+
+  void connect(const std::vector<std::size_t>& from, const std::vector<std::size_t>& to) {
+    edges_ += from.size() * to.size();
+    if (edges_ > kMostEdges)
+      throw Error(Error::Kind::unsupported, "a pattern of so many ways is not supported beside lengths");
+    for (const std::size_t p : from) places_[p].after.insert(places_[p].after.end(), to.begin(), to.end());
+  }
+
+  Part joined(Part a, Part b) {
+    connect(a.last, b.first);
+    if (a.may_be_empty) a.first.insert(a.first.end(), b.first.begin(), b.first.end());
+    if (b.may_be_empty) b.last.insert(b.last.end(), a.last.begin(), a.last.end());
+    return {std::move(a.first), std::move(b.last), a.may_be_empty && b.may_be_empty};
+  }
+
+  Part place(const Expression& expression) {
+    Part out;
+    switch (expression.kind) {
+      case Expression::Kind::characters: {
+        if (expression.set.empty()) return out;  // nothing matches
+        if (places_.size() >= kMostStates)
+          throw Error(Error::Kind::unsupported, "a pattern of so many characters is not supported beside lengths");
+        out.first = out.last = {places_.size()};
+        places_.push_back({character(expression.set), {}});
+        return out;
+      }
+      case Expression::Kind::sequence:
+        out.may_be_empty = true;
+        for (const Expression& child : expression.children) out = joined(std::move(out), place(child));
+        return out;
+      case Expression::Kind::alternatives:
+        for (const Expression& child : expression.children) {
+          const Part one = place(child);
+          out.first.insert(out.first.end(), one.first.begin(), one.first.end());
+          out.last.insert(out.last.end(), one.last.begin(), one.last.end());
+          out.may_be_empty = out.may_be_empty || one.may_be_empty;
+        }
+        return out;
+      case Expression::Kind::repetition:
+        break;
+    }
+    // The copies that may be left out stand each inside the one before, so that each has one way on.
+    const Expression& child = expression.children[0];
+    out.may_be_empty = true;
+    if (expression.most < 0) {
+      out = place(child);
+      connect(out.last, out.first);
+      out.may_be_empty = out.may_be_empty || expression.least == 0;
+    }
+    for (int i = expression.least; i < expression.most; ++i) {
+      out = joined(place(child), std::move(out));
+      out.may_be_empty = true;
+    }
+    for (int i = expression.most < 0 ? 1 : 0; i < expression.least; ++i) out = joined(place(child), std::move(out));
+    return out;
+  }
+
+  GrammarBuilder::Rule character(const CodePoints& set) {
+    if (const auto found = characters_.find(set); found != characters_.end()) return found->second;
+    return characters_[set] = builder_.rule(
+               [&](Node n) { return in_json_ ? builder_.json_character(set, n) : builder_.character(set, n); });
+  }
+
+  std::vector<Node> entries(std::vector<std::size_t> to, const std::vector<std::optional<Node>>& states) {
+    std::sort(to.begin(), to.end());
+    to.erase(std::unique(to.begin(), to.end()), to.end());
+    std::vector<Node> ways;
+    for (const std::size_t p : to)
+      if (states[p]) ways.push_back(*states[p]);
+    return ways;
+  }
+
+  /// By place, the node that takes its character as the `count`-th; `above` are those of one more character.
+  std::vector<std::optional<Node>> level(const std::vector<std::optional<Node>>& above, int count, Node end) {
+    std::vector<std::optional<Node>> out(places_.size());
+    for (std::size_t p = 0; p < places_.size(); ++p) {
+      std::vector<Node> ways = entries(places_[p].after, above);
+      if (places_[p].is_last && count >= least_) ways.push_back(end);
+      if (!ways.empty()) out[p] = builder_.call(places_[p].character, builder_.any_of(ways));
+    }
+    return out;
+  }
+
+  /// The same for the least count and all that are greater, whose states lead to each other.
+  std::vector<std::optional<Node>> endless(Node end) {
+    std::vector<bool> can_end(places_.size());
+    for (bool has_changed = true; has_changed;) {
+      has_changed = false;
+      for (std::size_t p = 0; p < places_.size(); ++p) {
+        const std::vector<std::size_t>& after = places_[p].after;
+        if (can_end[p] || !(places_[p].is_last ||
+                            std::any_of(after.begin(), after.end(), [&](std::size_t q) { return bool{can_end[q]}; })))
+          continue;
+        can_end[p] = has_changed = true;
+      }
+    }
+    std::vector<GrammarBuilder::Rule> rules(places_.size());
+    for (std::size_t p = 0; p < places_.size(); ++p)
+      if (can_end[p]) rules[p] = builder_.declare();
+    const auto states = [&](Node n) {
+      std::vector<std::optional<Node>> out(places_.size());
+      for (std::size_t p = 0; p < places_.size(); ++p)
+        if (can_end[p]) out[p] = builder_.call(places_[p].character, builder_.call(rules[p], n));
+      return out;
+    };
+    const std::vector<std::optional<Node>> inner = states(builder_.ret());
+    for (std::size_t p = 0; p < places_.size(); ++p) {
+      if (!can_end[p]) continue;
+      builder_.define(rules[p], [&](Node n) {
+        std::vector<Node> ways = entries(places_[p].after, inner);
+        if (places_[p].is_last) ways.push_back(n);
+        return builder_.any_of(ways);
+      });
+    }
+    return states(end);
+  }
+
+  GrammarBuilder& builder_;
+  bool in_json_;
+  int least_, most_;
+  std::vector<Place> places_;
+  std::size_t edges_ = 0;
+  std::map<CodePoints, GrammarBuilder::Rule> characters_;
+};
+
 }  // namespace
 
-Node build_pattern(GrammarBuilder& builder, std::string_view pattern, bool in_json, Node next) {
+Node build_pattern(GrammarBuilder& builder, std::string_view pattern, bool in_json, Node next, int least, int most) {
   bool begins = false, ends = false;
-  const Expression expression = PatternParser(pattern).parse(begins, ends);
+  Expression expression = PatternParser(pattern).parse(begins, ends);
   const Expression anything{
       Expression::Kind::repetition, {}, {{Expression::Kind::characters, all_code_points(), {}, 0, 0}}, 0, -1};
-  if (!ends) next = build(builder, anything, in_json, next);
-  next = build(builder, expression, in_json, next);
-  return begins ? next : build(builder, anything, in_json, next);
+  Expression whole;
+  if (!begins) whole.children.push_back(anything);
+  whole.children.push_back(std::move(expression));
+  if (!ends) whole.children.push_back(anything);
+  if (least == 0 && most < 0) return build(builder, whole, in_json, next);
+  return CountedPattern(builder, in_json, least, most).build(whole, next);
 }
 
 }  // namespace lockstep

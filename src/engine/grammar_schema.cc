@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <functional>
-#include <limits>
+#include <initializer_list>
+#include <optional>
 
 #include "base/error.h"
 
@@ -42,7 +44,9 @@ constexpr std::array kUnderstood = {"type",
                                     "nullable",
                                     "definitions",
                                     "minProperties",
-                                    "maxProperties"};
+                                    "maxProperties",
+                                    "additionalItems"};
+constexpr std::array kTypes = {"object", "array", "string", "integer", "number", "boolean", "null"};
 constexpr std::array kAnnotations = {
     "title",      "description", "default",      "examples", "example",   "$schema",         "$id",
     "id",         "$comment",    "$anchor",      "readOnly", "writeOnly", "contentEncoding", "contentMediaType",
@@ -62,6 +66,40 @@ std::string_view pattern_of_format(std::string_view format) {
   return {};
 }
 
+/// What the value of a keyword must be; nullptr if this one is.
+const char* expected_instead(std::string_view keyword, const Json& value) {
+  const auto is_one_of = [&](std::initializer_list<std::string_view> names) {
+    return std::find(names.begin(), names.end(), keyword) != names.end();
+  };
+  const auto is_text = [](const Json& element) { return element.is_string(); };
+  if (keyword == "type") {
+    if (value.is_string()) return nullptr;
+    const bool is_list = value.is_array() && !value.empty() && std::all_of(value.begin(), value.end(), is_text);
+    return is_list ? nullptr : "a name or an array of names";
+  }
+  if (is_one_of({"$ref", "pattern", "format"})) return value.is_string() ? nullptr : "a string";
+  if (is_one_of({"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"})) {
+    const double number = value.is_number() ? value.get<double>() : -1;
+    return number >= 0 && number == std::floor(number) ? nullptr : "a whole number of at least 0";
+  }
+  if (is_one_of({"minimum", "maximum"})) return value.is_number() ? nullptr : "a number";
+  if (is_one_of({"exclusiveMinimum", "exclusiveMaximum"}))
+    return value.is_number() || value.is_boolean() ? nullptr : "a number";
+  if (keyword == "multipleOf") return value.is_number() && value.get<double>() > 0 ? nullptr : "a number above 0";
+  if (is_one_of({"properties", "$defs", "definitions"})) return value.is_object() ? nullptr : "an object of schemas";
+  if (keyword == "required")
+    return value.is_array() && std::all_of(value.begin(), value.end(), is_text) ? nullptr : "an array of names";
+  if (is_one_of({"additionalProperties", "additionalItems"}))
+    return value.is_object() || value.is_boolean() ? nullptr : "a schema";
+  if (keyword == "items") return value.is_structured() || value.is_boolean() ? nullptr : "a schema";
+  if (keyword == "prefixItems") return value.is_array() ? nullptr : "an array of schemas";
+  if (is_one_of({"anyOf", "oneOf", "allOf"}))
+    return value.is_array() && !value.empty() ? nullptr : "an array of schemas, at least one";
+  if (keyword == "enum") return value.is_array() && !value.empty() ? nullptr : "an array of values, at least one";
+  if (keyword == "nullable") return value.is_boolean() ? nullptr : "true or false";
+  return nullptr;
+}
+
 /// The part of a pointer for a name.
 std::string step(const std::string& place, std::string_view name) {
   std::string out = place + "/";
@@ -76,6 +114,8 @@ std::string step(const std::string& place, std::string_view name) {
   }
   return out;
 }
+
+bool is_too_large(const Error& error) { return std::string_view(error.what()).starts_with("schema: too large"); }
 
 bool is_of_type(const Json& value, const std::string& type) {
   if (type == "object") return value.is_object();
@@ -93,18 +133,50 @@ void SchemaCompiler::fail(const std::string& place, const std::string& what) con
   throw Error(Error::Kind::bad_argument, "schema at " + (place.empty() ? "its root" : place) + ": " + what);
 }
 
-void SchemaCompiler::check_keywords(const Json& schema, const std::string& place) const {
-  if (!strict_) return;
-  for (const auto& [name, value] : schema.items()) {
-    if (is_in(kUnderstood, name) || is_in(kAnnotations, name) || name.starts_with("x-")) continue;
-    fail(place, "keyword \"" + name + "\" is not supported");
-  }
-  if (schema.contains("multipleOf") && schema["multipleOf"] != 1)
-    fail(place, "keyword \"multipleOf\" is supported for 1 only");
+/// What cannot be kept to here, but may mean something elsewhere.
+void SchemaCompiler::leave_out(const std::string& place, const std::string& what) {
+  if (strict_) fail(place, what);
+  std::string line = "schema at " + (place.empty() ? "its root" : place) + ": " + what;
+  if (!is_in(left_out_, line)) left_out_.push_back(std::move(line));
 }
 
-const Json& SchemaCompiler::target(const std::string& reference, const std::string& place) const {
-  if (!reference.starts_with('#')) fail(place, "$ref \"" + reference + "\", expected one that begins with #");
+void SchemaCompiler::recover() {
+  rules_.clear();
+  open_.clear();
+  depth_ = 0;
+}
+
+void SchemaCompiler::check_keywords(const Json& schema, const std::string& place) {
+  for (const auto& [name, value] : schema.items()) {
+    if (const char* expected = expected_instead(name, value)) {
+      const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+      fail(place, name + ": " + (text.size() <= 60 ? text : std::string("an ") + value.type_name()) + ", expected " +
+                      expected);
+    }
+    if (is_in(kUnderstood, name) || is_in(kAnnotations, name) || name.starts_with("x-")) continue;
+    leave_out(place, "keyword \"" + name + "\" is not supported");
+  }
+  if (schema.contains("multipleOf") && schema["multipleOf"] != 1)
+    leave_out(place, "keyword \"multipleOf\" is supported for 1 only");
+}
+
+bool SchemaCompiler::has_known_types(const Json& schema, const std::string& place) {
+  const auto type = schema.find("type");
+  if (type == schema.end()) return true;
+  for (const Json& one : type->is_array() ? *type : Json::array({*type})) {
+    const std::string name = one.get<std::string>();
+    if (is_in(kTypes, name)) continue;
+    leave_out(place, "type \"" + name + "\", expected object, array, string, integer, number, boolean or null");
+    return false;
+  }
+  return true;
+}
+
+const Json& SchemaCompiler::target(const std::string& reference, const std::string& place) {
+  if (!reference.starts_with('#')) {
+    leave_out(place, "$ref \"" + reference + "\", expected one that begins with #");
+    return anything_;
+  }
   try {
     return root_.at(Json::json_pointer(reference.substr(1)));
   } catch (const Json::exception&) {
@@ -113,7 +185,7 @@ const Json& SchemaCompiler::target(const std::string& reference, const std::stri
 }
 
 /// Both schemas at once, as far as their keywords can be put together.
-Json SchemaCompiler::merged(Json a, const Json& b, const std::string& place) const {
+Json SchemaCompiler::merged(Json a, const Json& b, const std::string& place) {
   for (const auto& [name, value] : b.items()) {
     if (!a.contains(name) || is_in(kAnnotations, name)) {
       a[name] = value;
@@ -134,8 +206,8 @@ Json SchemaCompiler::merged(Json a, const Json& b, const std::string& place) con
       for (const Json& choice : a[name])
         if (std::find(value.begin(), value.end(), choice) != value.end()) both.push_back(choice);
       a[name] = std::move(both);
-    } else if (a[name] != value && strict_) {
-      fail(place, "allOf or $ref with two different \"" + name + "\" is not supported");
+    } else if (a[name] != value) {
+      leave_out(place, "allOf or $ref with two different \"" + name + "\" is not supported");
     }
   }
   return a;
@@ -148,15 +220,19 @@ Json SchemaCompiler::resolved(const Json& schema, const std::string& place) {
   }
   if (!schema.is_object()) fail(place, "a " + std::string(schema.type_name()) + ", expected an object");
   check_keywords(schema, place);
+  if (!has_known_types(schema, place)) {  // then any value may stand here, but for one that is listed
+    Json listed = Json::object();
+    for (const char* keyword : {"enum", "const"})
+      if (schema.contains(keyword)) listed[keyword] = schema[keyword];
+    return listed;
+  }
   Json out = schema;
   if (const auto all = schema.find("allOf"); all != schema.end()) {
-    if (!all->is_array()) fail(place, "allOf is no array");
     out.erase("allOf");
     for (std::size_t i = 0; i < all->size(); ++i)
       out = merged(std::move(out), resolved((*all)[i], step(step(place, "allOf"), std::to_string(i))), place);
   }
   if (const auto ref = schema.find("$ref"); ref != schema.end()) {
-    if (!ref->is_string()) fail(place, "$ref is no string");
     const std::string reference = ref->get<std::string>();
     if (!open_.insert(reference).second) fail(place, "$ref \"" + reference + "\" refers to itself alone");
     out.erase("$ref");
@@ -220,7 +296,6 @@ Node SchemaCompiler::resolved_value(const Json& schema, const std::string& place
   for (const char* keyword : {"anyOf", "oneOf"}) {
     const auto choices = schema.find(keyword);
     if (choices == schema.end()) continue;
-    if (!choices->is_array() || choices->empty()) fail(place, std::string(keyword) + ": expected an array of schemas");
     Json rest = schema;
     rest.erase(keyword);
     for (const char* annotation : kAnnotations) rest.erase(annotation);
@@ -229,15 +304,17 @@ Node SchemaCompiler::resolved_value(const Json& schema, const std::string& place
     std::vector<Node> ways;
     for (std::size_t i = 0; i < choices->size(); ++i) {
       const std::string at = step(step(place, keyword), std::to_string(i));
+      if ((*choices)[i] == false) continue;  // no way at all
       // Each way is a rule of its own only if nothing stands beside the choice.
       ways.push_back(rest.empty() ? value((*choices)[i], at, next)
                                   : resolved_value(merged(resolved((*choices)[i], at), rest, at), at, next));
     }
+    if (ways.empty()) fail(place, std::string(keyword) + ": nothing can meet false");
     return builder_.any_of(ways);
   }
   if (schema.contains("const") || schema.contains("enum")) {
     const Json choices = schema.contains("const") ? Json::array({schema["const"]}) : schema["enum"];
-    if (!choices.is_array() || choices.empty()) fail(place, "enum: expected an array of values, not an empty one");
+    if (choices.empty()) fail(place, "enum: allOf leaves none of its values");
     const std::vector<std::string> types = types_of(schema);
     std::vector<Node> ways;
     for (const Json& choice : choices)
@@ -264,57 +341,57 @@ Node SchemaCompiler::typed(const std::string& type, const Json& schema, const st
   fail(place, "type \"" + type + "\", expected object, array, string, integer, number, boolean or null");
 }
 
-int SchemaCompiler::count_of(const Json& schema, const char* keyword, const std::string& place, int otherwise) const {
+int SchemaCompiler::count_of(const Json& schema, const char* keyword, int otherwise) {
   const auto found = schema.find(keyword);
-  if (found == schema.end()) return otherwise;
-  if (!found->is_number() || found->get<double>() < 0 ||
-      found->get<double>() != static_cast<double>(found->get<std::int64_t>()))
-    fail(place, std::string(keyword) + ": " + found->dump() + ", expected a whole number of at least 0");
-  return static_cast<int>(std::min<std::int64_t>(found->get<std::int64_t>(), 1'000'000'000));
+  return found == schema.end() ? otherwise : static_cast<int>(std::min(found->get<double>(), 1e9));
 }
 
 Node SchemaCompiler::string(const Json& schema, const std::string& place, bool in_json, Node next) {
   if (in_json) next = builder_.literal("\"", next);
   const auto opened = [&](Node node) { return in_json ? builder_.literal("\"", node) : node; };
-  std::string pattern;
-  if (const auto found = schema.find("pattern"); found != schema.end()) {
-    if (!found->is_string()) fail(place, "pattern is no string");
-    pattern = found->get<std::string>();
-  } else if (const auto format = schema.find("format"); format != schema.end() && format->is_string()) {
-    pattern = pattern_of_format(format->get<std::string>());
-  }
-  const bool has_lengths = schema.contains("minLength") || schema.contains("maxLength");
-  if (!pattern.empty() && (!has_lengths || !strict_ || !schema.contains("pattern"))) {
-    try {
-      return opened(build_pattern(builder_, pattern, in_json, next));
-    } catch (const Error& error) {
-      if (strict_ || std::string_view(error.what()).starts_with("schema: too large")) fail(place, error.what());
-    }
-  } else if (!pattern.empty()) {
-    fail(place, "\"pattern\" together with minLength or maxLength is not supported");
-  }
-  const int least = count_of(schema, "minLength", place, 0), most = count_of(schema, "maxLength", place, -1);
+  const int least = count_of(schema, "minLength", 0), most = count_of(schema, "maxLength", -1);
   if (most >= 0 && most < least) fail(place, "maxLength below minLength");
+  const auto matching = [&](std::string_view pattern, int fewest, int longest) -> std::optional<Node> {
+    try {
+      return opened(build_pattern(builder_, pattern, in_json, next, fewest, longest));
+    } catch (const Error& error) {
+      if (error.kind() == Error::Kind::unsupported) {
+        leave_out(place, error.what());
+        return std::nullopt;
+      }
+      if (is_too_large(error)) throw;
+      fail(place, error.what());
+    }
+  };
+  std::vector<std::string> patterns;
+  if (schema.contains("pattern")) patterns.push_back(schema["pattern"].get<std::string>());
+  if (schema.contains("format")) patterns.emplace_back(pattern_of_format(schema["format"].get<std::string>()));
+  for (const std::string& pattern : patterns) {
+    if (pattern.empty()) continue;
+    if (const std::optional<Node> node = matching(pattern, least, most)) return *node;
+    if (least == 0 && most < 0) continue;
+    if (const std::optional<Node> node = matching(pattern, 0, -1)) return *node;
+  }
   const auto character = [&](Node n) {
     return in_json ? builder_.call(builder_.string_character(), n) : builder_.character(all_code_points(), n);
   };
   return opened(builder_.repeat(character, least, most, next));
 }
 
-Node SchemaCompiler::number(const Json& schema, const std::string& place, bool is_integer, Node next) {
+NumberBounds SchemaCompiler::bounds_of(const Json& schema, const std::string& place, bool is_integer) {
   NumberBounds bounds;
-  bounds.is_integer = is_integer || schema.contains("multipleOf");
-  const auto take = [&](const char* keyword, std::string& bound, bool& is_excluded, bool excludes, bool takes_greater) {
+  const auto multiple = schema.find("multipleOf");  // of a whole number: whole itself
+  bounds.is_integer = is_integer || (multiple != schema.end() && std::fmod(multiple->get<double>(), 1) == 0);
+  const auto take = [&](const char* keyword, std::string& bound, bool& is_excluded, bool excludes, bool is_least) {
     const auto found = schema.find(keyword);
     if (found == schema.end()) return;
     if (found->is_boolean()) {  // the form of draft 4: it speaks of minimum or maximum
       is_excluded = found->get<bool>();
       return;
     }
-    if (!found->is_number()) fail(place, std::string(keyword) + ": " + found->dump() + ", expected a number");
     if (!bound.empty()) {
       const double before = std::stod(bound), now = found->get<double>();
-      if (before != now && (takes_greater ? before > now : before < now)) return;
+      if (before != now && (is_least ? before > now : before < now)) return;
     }
     bound = found->dump();
     is_excluded = excludes;
@@ -323,18 +400,44 @@ Node SchemaCompiler::number(const Json& schema, const std::string& place, bool i
   take("exclusiveMinimum", bounds.least, bounds.excludes_least, true, true);
   take("maximum", bounds.most, bounds.excludes_most, false, false);
   take("exclusiveMaximum", bounds.most, bounds.excludes_most, true, false);
+  if (!bounds.least.empty() && !bounds.most.empty()) {
+    const double low = std::stod(bounds.least), high = std::stod(bounds.most);
+    const double first = bounds.excludes_least ? std::floor(low) + 1 : std::ceil(low);
+    const double last = bounds.excludes_most ? std::ceil(high) - 1 : std::floor(high);
+    constexpr double kExact = 9007199254740992.0;  // above, a double skips whole numbers
+    const bool is_exact = std::abs(low) < kExact && std::abs(high) < kExact;
+    if (low > high || (bounds.is_integer && is_exact && first > last))
+      fail(place, std::string(bounds.is_integer ? "a whole number" : "a number") + " of at least " + bounds.least +
+                      " and at most " + bounds.most + ": there is none");
+  }
+  for (const bool is_least : {true, false}) {
+    std::string& bound = is_least ? bounds.least : bounds.most;
+    if (bound.empty()) continue;
+    try {
+      check_bound(bound, is_least);
+    } catch (const Error& error) {
+      leave_out(place, error.what());
+      bound.clear();
+    }
+  }
+  return bounds;
+}
+
+Node SchemaCompiler::number(const Json& schema, const std::string& place, bool is_integer, Node next) {
+  const NumberBounds bounds = bounds_of(schema, place, is_integer);
   if (!bounds.is_bounded())
     return builder_.call(bounds.is_integer ? builder_.json_integer() : builder_.json_number(), next);
   try {
     return build_bounded_number(builder_, bounds, next);
   } catch (const Error& error) {
+    if (is_too_large(error)) throw;
     fail(place, error.what());
   }
 }
 
 Node SchemaCompiler::array(const Json& schema, const std::string& place, Node next) {
-  const int least = count_of(schema, "minItems", place, 0);
-  int most = count_of(schema, "maxItems", place, -1);
+  const int least = count_of(schema, "minItems", 0);
+  int most = count_of(schema, "maxItems", -1);
   if (most >= 0 && most < least) fail(place, "maxItems below minItems");
   Json first = schema.contains("prefixItems") ? schema["prefixItems"] : Json::array();
   Json rest = schema.contains("items") ? schema["items"] : Json(true);
@@ -344,7 +447,6 @@ Node SchemaCompiler::array(const Json& schema, const std::string& place, Node ne
     rest = schema.contains("additionalItems") ? schema["additionalItems"] : Json(true);
     first_place = step(place, "items");
   }
-  if (!first.is_array()) fail(place, "prefixItems is no array");
   const auto fixed = static_cast<int>(first.size());
   if (rest.is_boolean() && !rest.get<bool>()) {
     most = most < 0 ? fixed : std::min(most, fixed);
@@ -415,13 +517,10 @@ Node SchemaCompiler::other_key(const std::vector<std::string>& names, Node next)
 
 Node SchemaCompiler::object(const Json& schema, const std::string& place, Node next) {
   const Json properties = schema.contains("properties") ? schema["properties"] : Json::object();
-  if (!properties.is_object()) fail(place, "properties is no object");
   std::vector<std::string> names, required;
   for (const auto& [name, property] : properties.items()) names.push_back(name);
   if (const auto found = schema.find("required"); found != schema.end()) {
-    if (!found->is_array()) fail(place, "required is no array");
     for (const Json& name : *found) {
-      if (!name.is_string()) fail(place, "required: " + name.dump() + ", expected a name");
       required.push_back(name.get<std::string>());
       if (!is_in(names, required.back())) names.push_back(required.back());
     }
@@ -429,26 +528,38 @@ Node SchemaCompiler::object(const Json& schema, const std::string& place, Node n
   const auto additional = schema.find("additionalProperties");
   // Said nothing of, more properties are not written where some are named: what is left out cannot be wrong.
   const bool is_open = additional != schema.end() ? *additional != false : names.empty();
-  const int least = count_of(schema, "minProperties", place, 0), most = count_of(schema, "maxProperties", place, -1);
-  if (!names.empty() &&
-      (least > static_cast<int>(required.size()) || (most >= 0 && most < static_cast<int>(names.size()))) && strict_)
-    fail(place, "minProperties and maxProperties beside named properties are not supported");
+  const int least = count_of(schema, "minProperties", 0), most = count_of(schema, "maxProperties", -1);
+  const auto count = [](const std::vector<std::string>& list) { return static_cast<int>(list.size()); };
+  if (most >= 0 && most < least) fail(place, "maxProperties below minProperties");
+  if (most >= 0 && most < count(required)) fail(place, "maxProperties below the number of required properties");
+  if (!is_open && least > count(names)) fail(place, "minProperties above the number of properties that there may be");
+  if (!names.empty() && (least > count(required) || (most >= 0 && (is_open || most < count(names)))))
+    leave_out(place, "minProperties and maxProperties beside named properties are not supported");
+  for (const std::string& name : required) {
+    const bool is_described = properties.contains(name);
+    if (!is_described && additional != schema.end() && *additional == false)
+      fail(place, "required: \"" + name + "\", which additionalProperties does not let through");
+    if (is_described && properties[name] == false)
+      fail(step(step(place, "properties"), name), "nothing can meet false");
+  }
 
   const Rule space = builder_.space();
   const Node close = builder_.literal("}", next);
   const auto colon = [&](Node n) { return builder_.literal(":", builder_.call(space, n)); };
+  const auto undescribed = [&](Node after) {
+    const bool is_typed = additional != schema.end() && additional->is_object();
+    return is_typed ? value(*additional, step(place, "additionalProperties"), after)
+                    : builder_.call(builder_.json_value(), after);
+  };
   const auto member = [&](const std::string& name, Node n) {
     const bool is_described = properties.contains(name);
     const Node after = builder_.call(space, n);
-    const Node content = is_described ? value(properties[name], step(step(place, "properties"), name), after)
-                                      : builder_.call(builder_.json_value(), after);
+    const Node content =
+        is_described ? value(properties[name], step(step(place, "properties"), name), after) : undescribed(after);
     return builder_.literal(Json(name).dump(), colon(content));
   };
   const auto other = [&](Node n) {
-    const Node after = builder_.call(space, n);
-    const bool is_typed = additional != schema.end() && additional->is_object();
-    const Node content = is_typed ? value(*additional, step(place, "additionalProperties"), after)
-                                  : builder_.call(builder_.json_value(), after);
+    const Node content = undescribed(builder_.call(space, n));
     if (names.empty()) return builder_.call(builder_.json_string(), colon(content));
     return builder_.literal("\"", other_key(names, colon(content)));
   };
@@ -465,6 +576,7 @@ Node SchemaCompiler::object(const Json& schema, const std::string& place, Node n
   }
   for (std::size_t i = names.size(); i-- > 0;) {
     const bool is_required = is_in(required, names[i]);
+    if (properties.contains(names[i]) && properties[names[i]] == false) continue;  // it may not be there
     const Node first = member(names[i], begun);
     const Node later = comma(first);
     fresh = is_required ? first : builder_.any_of({first, fresh});

@@ -58,7 +58,8 @@ class ToolGrammar {
     try {
       schema = compiler.resolved(parameters, "");
     } catch (const Error&) {
-      schema = Json::object();  // not understood: anything may come
+      compiler.recover();
+      schema = Json::object();  // malformed: anything may come
     }
     const Json properties =
         schema.contains("properties") && schema["properties"].is_object() ? schema["properties"] : Json::object();
@@ -117,6 +118,7 @@ class ToolGrammar {
       values(compiler, compiler.resolved(schema, ""), close, strings, others);
     } catch (const Error& error) {
       if (std::string_view(error.what()).starts_with("schema: too large")) throw;
+      compiler.recover();
       strings.clear();
       others.clear();
     }
