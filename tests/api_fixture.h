@@ -209,7 +209,7 @@ class ApiFixture {
     sources.fingerprint = "fp_test";
     sources.replaces_unsupported = replaces_unsupported;
     sources.warn = [this](const std::string& warning) { warnings.push_back(warning); };
-    add_api(*router, sources);
+    kept = add_api(*router, sources);
   }
 
   /// Hands a request to its handler; what is answered later comes with source.play().
@@ -251,6 +251,7 @@ class ApiFixture {
   bool replaces_unsupported = false;
   ScriptedSource source;
   std::shared_ptr<Router> router;
+  std::function<ApiKept()> kept;
   std::vector<std::string> warnings;
 };
 

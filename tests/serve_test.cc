@@ -1,9 +1,11 @@
 // `lockstep serve` as a program: what it refuses, that it is up before the model is, and how it ends.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -12,6 +14,7 @@
 #include "cli/serve_options.h"
 #include "cli_run.h"
 #include "server_client.h"
+#include "server_tls.h"
 
 namespace lockstep {
 namespace {
@@ -71,8 +74,23 @@ Json event_of(Program& program, const std::string& event) {
 
 int port_of(const std::string& url) { return std::stoi(url.substr(url.rfind(':') + 1)); }
 
+std::size_t count_of(const std::string& text, std::string_view part) {
+  std::size_t count = 0;
+  for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size()) ++count;
+  return count;
+}
+
 TEST(Serve, WhatCannotWorkIsRefusedAtTheStart) {
   const TextFile config("bad.toml", "prot = 8000\n"), value("value.toml", "slots = \"many\"\n"), empty("keys", "\n");
+  const TextFile twice("twice.toml", "slots = 1\nport = 0\nslots = 2\n"), flag("flag.toml", "log-json = maybe\n");
+  const TextFile section("section.toml", "[http]\nport = 0\n"), binary("binary", "sk-\x01\n");
+  const TextFile number("number.toml", "port = 0\nstrict-model = 5\n"), odd("odd.ini", "port = 0\n\xff\xfe\n");
+  const TextFile odd_toml("odd.toml", "port = 0\n\xff\xfe\n"), open("open.toml", "port = 0\nmodel = \"x\n");
+  const TextFile list("list.toml", "\nhost = [\"a\", \"b\"]\n"), truth("truth.toml", "host = true\n");
+  const TextFile ini_number("number.ini", "strict-model=5\n"), ini_words("words.ini", "[serve]\nslots = 1 2\n");
+  const TextFile ini_name("name.ini", "# x\nprot = 1\n"), ini_line("line.ini", "port = 0\nslots\n");
+  const TextFile ini_quotes("quotes.ini", "host = \"a\" b\n"), not_a_model("not.gguf", "no model\n");
+  const test::Certificate certificate(testing::TempDir()), other(testing::TempDir());
   const struct {
     const char* name;
     std::vector<std::string> arguments;
@@ -80,8 +98,20 @@ TEST(Serve, WhatCannotWorkIsRefusedAtTheStart) {
   } kCases[] = {
       {"no such model", {"/nowhere.gguf"}, "/nowhere.gguf"},
       {"a certificate alone", {kModel, "--tls-cert", "x.pem"}, "--tls-key: missing"},
-      {"a certificate that is none", {kModel, "--tls-cert", "/nowhere", "--tls-key", "/nowhere"}, "TLS certificate"},
+      {"no certificate",
+       {kModel, "--tls-cert", "/nowhere", "--tls-key", "/nowhere"},
+       "TLS certificate /nowhere: cannot be"},
+      {"a certificate that is none",
+       {kModel, "--tls-cert", empty.path(), "--tls-key", certificate.key_path},
+       "TLS certificate"},
+      {"no key",
+       {kModel, "--tls-cert", certificate.certificate_path, "--tls-key", "/nowhere"},
+       "TLS key /nowhere: cannot be"},
+      {"another's key", {kModel, "--tls-cert", certificate.certificate_path, "--tls-key", other.key_path}, "TLS key"},
       {"an empty key file", {kModel, "--api-key-file", empty.path()}, "holds no key"},
+      {"no key file", {kModel, "--api-key-file", "/nowhere"}, "API key file /nowhere: cannot be opened"},
+      {"a folder of keys", {kModel, "--api-key-file", testing::TempDir()}, "cannot be read"},
+      {"a key of odd bytes", {kModel, "--api-key-file", binary.path()}, "line 1"},
       {"an origin with a path", {kModel, "--cors", "http://a/b"}, "--cors: http://a/b"},
       {"a large context", {kModel, "--context", "99999999"}, "--context: 99999999"},
       {"a large cache", {kModel, "--cache-ram", "900TB"}, "expected a smaller --context"},
@@ -95,16 +125,44 @@ TEST(Serve, WhatCannotWorkIsRefusedAtTheStart) {
       {"no tokens", {kModel, "--max-tokens", "0"}, "--max-tokens: 0"},
       {"a profile", {kModel, "--profile", "v3"}, "--profile"},
       {"a host", {kModel, "--host", "no.such.host.invalid"}, "no.such.host.invalid"},
-      {"a setting that is none", {kModel, "--config", config.path()}, "prot"},
-      {"a setting's value", {kModel, "--config", value.path()}, "many"},
+      {"no host", {kModel, "--host="}, "--host"},
+      {"a port", {kModel, "--port", "70000"}, "--port"},
+      {"a word for a number", {kModel, "--temperature", "hot"}, "--temperature"},
+      {"an option that is none", {kModel, "--prot", "8000"}, "--prot"},
+      {"a setting that is none", {kModel, "--config", config.path()}, "bad.toml:1: prot"},
+      {"a setting's value", {kModel, "--config", value.path()}, "value.toml:1: --slots: Value many"},
+      {"a setting that comes twice", {kModel, "--config", twice.path()}, "twice.toml:3: "},
+      {"neither true nor false", {kModel, "--config", flag.path()}, "flag.toml:1: "},
+      {"a setting of a section", {kModel, "--config", section.path()}, "section.toml:2: http.port"},
+      {"a number for a switch", {kModel, "--config", number.path()}, "number.toml:2: strict-model: a switch"},
+      {"a number for a switch, INI", {kModel, "--config", ini_number.path()}, "number.ini:1: strict-model: a switch"},
+      {"bytes that are no text", {kModel, "--config", odd_toml.path()}, "odd.toml:2: "},
+      {"bytes that are no text, INI", {kModel, "--config", odd.path()}, "odd.ini:2: "},
+      {"a string without an end", {kModel, "--config", open.path()}, "open.toml:2: "},
+      {"a list for one value", {kModel, "--config", list.path()}, "list.toml:2: host: an array"},
+      {"a switch's value", {kModel, "--config", truth.path()}, "truth.toml:1: host: "},
+      {"two numbers", {kModel, "--config", ini_words.path()}, "words.ini:2: "},
+      {"a name that is none, INI", {kModel, "--config", ini_name.path()}, "name.ini:2: prot is no setting"},
+      {"a line that sets nothing", {kModel, "--config", ini_line.path()}, "line.ini:2: no setting"},
+      {"quotes within", {kModel, "--config", ini_quotes.path()}, "quotes.ini:1: host"},
+      {"no alias", {kModel, "--alias", ""}, "--alias: empty"},
+      {"a file that is no model", {not_a_model.path()}, "not.gguf"},
+      {"a trace that is a file", {kModel, "--trace", not_a_model.path()}, "--trace: "},
+      {"a trace that cannot be", {kModel, "--trace", "/proc/nowhere/traces"}, "--trace: /proc/nowhere/traces"},
+      {"a folder nowhere", {kModel, "--cache-dir", "/proc/states"}, "--cache-dir: /proc/states"},
       {"no file of settings", {kModel, "--config", "/nowhere.toml"}, "/nowhere.toml"},
   };
   for (const auto& c : kCases) {
     std::vector<std::string> arguments = {"serve", "--port", "0"};
     arguments.insert(arguments.end(), c.arguments.begin(), c.arguments.end());
     const Ran ran = run_program(arguments);
-    EXPECT_NE(ran.code, 0) << c.name;
-    EXPECT_GT(ran.code, 0) << c.name << ": it ended by a signal";
+    EXPECT_EQ(ran.code, 2) << c.name << ": a restart would find the same\n" << ran.errors;
+    EXPECT_EQ(ran.errors.find("listening"), std::string::npos) << c.name;
+    EXPECT_EQ(count_of(ran.errors, "\nlockstep: ") + ran.errors.starts_with("lockstep: ") +
+                  count_of(ran.errors, "Run with --help"),
+              1u)
+        << c.name << ": one message\n"
+        << ran.errors;
     EXPECT_NE((ran.errors + ran.output).find(c.words), std::string::npos) << c.name << "\n" << ran.errors;
   }
 }
@@ -154,6 +212,119 @@ TEST(Serve, ServesUntilItIsToldToStop) {
   EXPECT_EQ(program.errors.find("Hello"), std::string::npos);
 }
 
+TEST(Serve, ASettingsFileMayBeTomlOrIni) {
+  const TextFile toml("one.toml",
+                      "# toml\nslots = 3\nalias = [\"a\", \"b\"]\ndefault-system = \"Be brief.\"\nno-slots = true\n"
+                      "cache-ram = \"1MB\"\ntemperature = 0.5\nhost = \"127.0.0.1\"\n");
+  const TextFile ini("one.ini",
+                     "; ini\n[serve]\nslots=3\nalias=a b\ndefault-system=\"Be brief.\"\nno-slots=true\n"
+                     "cache-ram=1MB\ntemperature=0.5\nhost=127.0.0.1\n");
+  std::vector<Json> told;
+  for (const TextFile* file : {&toml, &ini}) {
+    CLI::App app;
+    ServeOptions options;
+    add_serve_options(*app.add_subcommand("serve"), options);
+    app.parse(std::vector<std::string>{file->path(), "--config", kModel, "serve"});  // from the last to the first
+    const ServerSettings& settings = options.settings;
+    told.push_back({settings.scheduler.slots, settings.aliases, settings.default_system, settings.has_slots,
+                    options.cache_ram, settings.temperature, options.http.host, options.model.model});
+  }
+  EXPECT_EQ(told[0], Json({3, {"a", "b"}, "Be brief.", false, "1MB", 0.5, "127.0.0.1", kModel}));
+  EXPECT_EQ(told[1], told[0]);
+}
+
+TEST(Serve, ValuesOfSettingsFilesMeanWhatTheirFormatSays) {
+  const struct {
+    const char* name;
+    const char* file;
+    const char* text;
+    const char* expected;  // the default system text
+  } kCases[] = {
+      {"escapes", "a.toml", R"(default-system = "You are \"X\".\nLine \u00e9")", "You are \"X\".\nLine \u00e9"},
+      {"literal", "b.toml", R"(default-system = 'C:\new "x"')", "C:\\new \"x\""},
+      {"lines", "c.toml", "default-system = \"\"\"\nOne.\nTwo \\\n   end.\"\"\" # comment", "One.\nTwo end."},
+      {"literal lines", "d.toml", "[serve]\ndefault-system = '''\nA\\n\nB'''", "A\\n\nB"},
+      {"a hash in it", "e.toml", "default-system = \"a # b\"", "a # b"},
+      {"words, INI", "f.ini", "default-system = You are X, and = #1", "You are X, and = #1"},
+      {"quoted, INI", "g.ini", "default-system=\"You are \\\"X\\\".\\nLine\"\r\n", "You are \"X\".\nLine"},
+  };
+  for (const auto& c : kCases) {
+    const TextFile file(c.file, c.text);
+    CLI::App app;
+    ServeOptions options;
+    add_serve_options(*app.add_subcommand("serve"), options);
+    app.parse(std::vector<std::string>{file.path(), "--config", kModel, "serve"});
+    EXPECT_EQ(options.settings.default_system, c.expected) << c.name;
+  }
+  const TextFile numbers("h.toml",
+                         "context = 4_096\nqueue = 0x10\ntemperature = 5e-1\nlog-json = true\nno-slots = false\n");
+  CLI::App app;
+  ServeOptions options;
+  add_serve_options(*app.add_subcommand("serve"), options);
+  app.parse(std::vector<std::string>{numbers.path(), "--config", kModel, "serve"});
+  EXPECT_EQ(options.settings.context, 4096);
+  EXPECT_EQ(options.settings.scheduler.queue, 16);
+  EXPECT_EQ(options.settings.temperature, 0.5F);
+  EXPECT_TRUE(options.is_log_json);
+  EXPECT_TRUE(options.settings.has_slots);
+}
+
+TEST(Serve, TracesAndStatesAreTheirOwnersAlone) {
+  const Folder traces("traces"), states("states");
+  Program program({"serve", kModel, "--port", "0", "--threads", "1", "--log-json", "--trace", traces.path().string(),
+                   "--cache-dir", states.path().string()});
+  const int port = port_of(event_of(program, "ready")["url"]);
+  const std::string body = R"({"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2})";
+  EXPECT_EQ(Client(port).ask(request_text("POST", "/v1/chat/completions", body)).status, 200);
+  program.interrupt();
+  EXPECT_EQ(program.finish(), 0);
+  using std::filesystem::perms;
+  const auto mode_of = [](const std::filesystem::path& path) { return std::filesystem::status(path).permissions(); };
+  for (const Folder* folder : {&traces, &states}) EXPECT_EQ(mode_of(folder->path()), perms::owner_all);
+  std::size_t files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(traces.path())) {
+    EXPECT_EQ(mode_of(entry.path()), perms::owner_read | perms::owner_write) << entry.path();
+    ++files;
+  }
+  EXPECT_EQ(files, 1u);
+}
+
+TEST(Serve, PropsTellEverySetting) {
+  const std::map<std::string, std::string> kOtherNames = {{"alias", "aliases"},
+                                                          {"api-key-file", "api_keys"},
+                                                          {"cache-disk", "cache_disk_bytes"},
+                                                          {"cache-ram", "cache_ram_bytes"},
+                                                          {"keep-alive", "keep_alive_seconds"},
+                                                          {"no-metrics", "metrics"},
+                                                          {"no-slots", "slots_endpoint"},
+                                                          {"session-ram", "session_ram_bytes"},
+                                                          {"tls-cert", "tls"},
+                                                          {"tls-key", "tls"},
+                                                          {"MODEL", "model"}};
+  Program program({"serve", kModel, "--port", "0", "--threads", "1", "--log-json", "--connections", "77", "--chunk",
+                   "99", "--cors", "http://a:1,http://b", "--stop-seconds", "3"});
+  const int port = port_of(event_of(program, "ready")["url"]);
+  const Json told = Json::parse(Client(port).ask(request_text("GET", "/props")).body)["lockstep"];
+  program.interrupt();
+  EXPECT_EQ(program.finish(), 0);
+  CLI::App command;
+  ServeOptions options;
+  add_serve_options(command, options);
+  for (const CLI::Option* option : command.get_options()) {
+    std::string name = option->get_single_name();
+    if (name == "help" || name == "config") continue;
+    if (const auto other = kOtherNames.find(name); other != kOtherNames.end()) name = other->second;
+    std::replace(name.begin(), name.end(), '-', '_');
+    EXPECT_TRUE(told.contains(name)) << name;
+  }
+  EXPECT_EQ(told["port"], port);
+  EXPECT_EQ(told["threads"], 1);
+  EXPECT_EQ(told["connections"], 77);
+  EXPECT_EQ(told["chunk"], 99);
+  EXPECT_EQ(told["cors"], Json({"http://a:1", "http://b"}));
+  EXPECT_EQ(told["stop_seconds"], 3);
+}
+
 /// A request for a stream that does not end by itself: one word, again and again.
 std::string endless_request(int port) {
   const Reply reply = Client(port).ask(request_text("POST", "/tokenize", R"({"content":" the"})"));
@@ -164,12 +335,6 @@ std::string endless_request(int port) {
                      {"stream", true},
                      {"logit_bias", {{std::to_string(word), 100}}}};
   return request_text("POST", "/v1/completions", body.dump());
-}
-
-std::size_t count_of(const std::string& text, std::string_view part) {
-  std::size_t count = 0;
-  for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size()) ++count;
-  return count;
 }
 
 TEST(Serve, AConversationGoesOnFromTheDiskAfterARestart) {

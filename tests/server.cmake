@@ -1,18 +1,21 @@
-lockstep_test(server_http_test SOURCES server_http_test.cc USES server)
+lockstep_test(server_http_test SOURCES server_http_test.cc server_http_limits_test.cc USES server)
 lockstep_test(server_replay_test SOURCES server_replay_test.cc USES server)
 lockstep_test(server_operations_test SOURCES server_operations_test.cc USES server)
 target_compile_definitions(server_operations_test PRIVATE LOCKSTEP_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
 lockstep_test(server_requests_test WHOLE SOURCES server_requests_test.cc USES server)
+lockstep_test(server_front_end_test WHOLE SOURCES server_front_end_test.cc USES server)
 lockstep_test(server_chat_test WHOLE SOURCES server_chat_test.cc USES server)
 lockstep_test(server_protocols_test WHOLE SOURCES server_protocols_test.cc USES server)
 lockstep_test(server_model_test WHOLE SOURCES server_model_test.cc USES server cpu)
+lockstep_test(load_memory_test SOURCES load_memory_test.cc load/memory.cc)
+target_include_directories(load_memory_test PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 if(TARGET lockstep)
   lockstep_test(serve_test SOURCES serve_test.cc USES cli)
   target_compile_definitions(serve_test PRIVATE LOCKSTEP_PROGRAM="$<TARGET_FILE:lockstep>"
                                                 LOCKSTEP_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   add_dependencies(serve_test lockstep)
-  # The short form; `server_load LOCKSTEP` is the one of two minutes.
-  add_executable(server_load load/server_load.cc)
+  # The short form; `server_load LOCKSTEP` is the one of four minutes, which judges memory too.
+  add_executable(server_load load/server_load.cc load/memory.cc)
   target_include_directories(server_load PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
   target_link_libraries(server_load PRIVATE lockstep_flags nlohmann_json::nlohmann_json Threads::Threads)
   target_compile_definitions(server_load PRIVATE LOCKSTEP_PROGRAM="$<TARGET_FILE:lockstep>")
@@ -45,6 +48,6 @@ if(LOCKSTEP_FUZZ)
     LIBRARIES lockstep_text fmt::fmt)
   lockstep_fuzz(http_fuzz
     SOURCES server/api_keys server/connection server/connection_answer server/exchange server/http server/http_error
-            server/http_server server/random_id server/socket
+            server/http_server server/origin server/random_id server/socket
     LIBRARIES lockstep_base nlohmann_json::nlohmann_json fmt::fmt Boost::headers OpenSSL::SSL Threads::Threads)
 endif()

@@ -1,5 +1,6 @@
-// The server's transport on real sockets: framing, limits, deadlines, keys, CORS, TLS, clients that leave or do not
-// read, and the end. Handlers here are a few lines; what the API does with a request is tested elsewhere.
+// The server's transport on real sockets: framing, TLS, clients that leave or do not read, and the end. Limits and who
+// is let in are in server_http_limits_test.cc. Handlers here are a few lines; what the API does with a request is
+// tested elsewhere.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -365,6 +366,21 @@ TEST(ServerHttp, AClientThatOnlyStopsWritingGetsItsAnswer) {
   EXPECT_EQ(streaming.read_reply().body, "data: 1\n\n");
 }
 
+TEST(ServerHttp, RequestsBeforeTheEndOfWritingAreAllAnswered) {
+  Served served;
+  Client client = served.client();
+  client.send(request_text("POST", "/shelf", "1") + request_text("GET", "/echo?mode=2") +
+              request_text("GET", "/quick?mode=3"));
+  client.shut_down_writing();
+  const auto exchange = served.shelf.take();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  exchange->respond({.body = "\"first\""});
+  EXPECT_EQ(client.read_reply().body, "\"first\"");
+  EXPECT_EQ(Json::parse(client.read_reply().body)["mode"], "2");
+  EXPECT_EQ(Json::parse(client.read_reply().body)["mode"], "3");
+  EXPECT_TRUE(client.is_closed_within(5));
+}
+
 TEST(ServerHttp, AClientThatDoesNotReadIsGivenUpAndHoldsNobodyUp) {
   Served served([](HttpOptions& options) { options.write_seconds = 1; });
   Client slow = served.client(4096);
@@ -402,183 +418,6 @@ TEST(ServerHttp, WhatAClientDoesNotReadIsBounded) {
   EXPECT_TRUE(becomes_true([&] { return !exchange->send(block); }));
 }
 
-// --- Limits and deadlines
-
-TEST(ServerHttp, BodiesUpToTheLimitAreTaken) {
-  Served served([](HttpOptions& options) { options.linger_seconds = 20; });
-  const std::string body(std::size_t{64} << 20, 'b');
-  {
-    Client client = served.client();
-    client.send("POST /echo HTTP/1.1\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n");
-    client.send(body);
-    const Reply reply = client.read_reply();
-    ASSERT_EQ(reply.status, 200) << reply.body;
-    EXPECT_EQ(Json::parse(reply.body)["bytes"], body.size());
-  }
-  {
-    // A client that sends everything before it reads sees the refusal nevertheless.
-    Client client = served.client();
-    client.send("POST /v1/messages HTTP/1.1\r\nContent-Length: " + std::to_string(body.size() + 1) + "\r\n\r\n");
-    EXPECT_TRUE(client.send(body));
-    EXPECT_TRUE(client.send("b"));
-    const Reply reply = client.read_reply();
-    EXPECT_EQ(reply.status, 413);
-    EXPECT_EQ(Json::parse(reply.body)["error"]["type"], "request_too_large");
-  }
-}
-
-TEST(ServerHttp, AllBodiesTogetherAreBounded) {
-  Served served([](HttpOptions& options) { options.all_bodies_bytes = 1'000'000; });
-  Client first = served.client();
-  first.send("POST /echo HTTP/1.1\r\nContent-Length: 900001\r\n\r\n" + std::string(900'000, 'x'));
-  ASSERT_TRUE(becomes_true([&] { return served.server().counters().body_bytes == 900'000; }));
-  const Reply reply = served.client().ask(request_text("POST", "/echo", std::string(200'000, 'x')));
-  EXPECT_EQ(reply.status, 503);
-  EXPECT_EQ(reply.header("retry-after"), "5");
-  EXPECT_EQ(first.ask("x").status, 200);
-  EXPECT_EQ(served.client().ask(request_text("POST", "/echo", std::string(900'000, 'x'))).status, 200);
-}
-
-TEST(ServerHttp, SlowRequestsHaveDeadlines) {
-  Served served([](HttpOptions& options) {
-    options.header_seconds = 0.3;
-    options.body_seconds = 0.3;
-    options.body_rate = 1000;
-  });
-  std::vector<Client> slow;  // many at once, a byte at a time
-  for (int i = 0; i < 20; ++i) slow.push_back(served.client());
-  const auto begin = Clock::now();
-  for (int byte = 0; byte < 25; ++byte) {
-    for (std::size_t i = 0; i < slow.size(); ++i) {
-      const std::string head = "POST /echo HTTP/1.1\r\nContent-Length: 2000\r\n\r\n";
-      slow[i].send(i % 2 == 0 ? std::string("GET /echo HTTP/1.1\r\nX-Header: slow").substr(byte, 1)
-                              : (byte == 0 ? head : "b"));
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
-  EXPECT_TRUE(served.is_alive());
-  for (std::size_t i = 0; i < slow.size(); ++i) {
-    const Reply reply = slow[i].read_reply();
-    EXPECT_EQ(reply.status, 408) << i << reply.body;
-    EXPECT_EQ(reply.header("connection"), "close");
-  }
-  EXPECT_LT(seconds_since(begin), 10);
-  // Bytes that come buy time: a body that takes longer than the deadline, but is not slow.
-  Served patient([](HttpOptions& options) {
-    options.body_seconds = 1;
-    options.body_rate = 500;
-  });
-  Client steady = patient.client();
-  steady.send("POST /echo HTTP/1.1\r\nContent-Length: 2000\r\n\r\n");
-  for (int i = 0; i < 10; ++i) {
-    steady.send(std::string(200, 'b'));
-    std::this_thread::sleep_for(std::chrono::milliseconds(150));
-  }
-  EXPECT_EQ(steady.read_reply().status, 200);
-}
-
-TEST(ServerHttp, IdleConnectionsCostLittleAndAreClosedInTheEnd) {
-  Served served([](HttpOptions& options) { options.idle_seconds = 2; });
-  std::vector<Client> idle;
-  for (int i = 0; i < 300; ++i) idle.push_back(served.client());
-  for (std::size_t i = 0; i < idle.size(); i += 2) EXPECT_EQ(idle[i].ask(request_text("GET", "/quick")).status, 200);
-  EXPECT_EQ(served.server().counters().connections, 300u);
-  for (int i = 0; i < 100; ++i) ASSERT_TRUE(served.is_alive());
-  for (Client& client : idle) EXPECT_TRUE(client.is_closed_within(10));
-  EXPECT_TRUE(becomes_true([&] { return served.server().counters().connections == 0; }));
-}
-
-TEST(ServerHttp, BeyondTheLimitTheLongestIdleConnectionGoes) {
-  Served served([](HttpOptions& options) { options.connections = 10; });
-  Client busy = served.client();
-  busy.send(request_text("POST", "/shelf"));
-  const auto exchange = served.shelf.take();
-  std::vector<Client> idle;
-  for (int i = 0; i < 20; ++i) {
-    idle.push_back(served.client());
-    EXPECT_EQ(idle.back().ask(request_text("GET", "/quick")).status, 200) << i;
-  }
-  EXPECT_TRUE(idle.front().is_closed_within(2));
-  EXPECT_FALSE(idle.back().is_closed_within(0.05));
-  exchange->respond({.body = "{}"});
-  EXPECT_EQ(busy.read_reply().status, 200);
-}
-
-// --- Keys and CORS
-
-TEST(ServerHttp, KeysAreAskedForWhereThereAreAny) {
-  const Served served([](HttpOptions& options) { options.keys = ApiKeys::of({"sk-one", "sk-two"}); });
-  const struct {
-    const char* name;
-    std::string target, headers;
-    int status;
-  } kCases[] = {
-      {"no key", "/echo", "", 401},
-      {"a bearer", "/echo", "Authorization: Bearer sk-one\r\n", 200},
-      {"the other one, in lower case", "/echo", "authorization: bearer sk-two\r\n", 200},
-      {"x-api-key", "/echo", "x-api-key: sk-one\r\n", 200},
-      {"either may be right", "/echo", "Authorization: Bearer no\r\nx-api-key: sk-one\r\n", 200},
-      {"a wrong one", "/echo", "Authorization: Bearer sk-three\r\n", 401},
-      {"a beginning", "/echo", "Authorization: Bearer sk-on\r\n", 401},
-      {"an empty one", "/echo", "Authorization: Bearer \r\nx-api-key:\r\n", 401},
-      {"another scheme", "/echo", "Authorization: Basic sk-one\r\n", 401},
-      {"no path either", "/nowhere", "", 401},
-      {"health is open", "/v1/health", "", 200},
-      {"inline routes are not", "/quick", "", 401},
-  };
-  Client client = served.client();
-  for (const auto& c : kCases) {
-    const Reply reply = client.ask(request_text("GET", c.target, {}, c.headers));
-    EXPECT_EQ(reply.status, c.status) << c.name;
-    EXPECT_EQ(reply.body.find("sk-"), std::string::npos) << c.name;
-    if (c.status == 401) {
-      EXPECT_EQ(Json::parse(reply.body)["error"]["code"], "invalid_api_key") << c.name;
-    }
-  }
-  const Reply anthropic = served.client().ask(request_text("POST", "/v1/messages"));
-  EXPECT_EQ(anthropic.status, 401);
-  EXPECT_EQ(Json::parse(anthropic.body)["error"]["type"], "authentication_error");
-}
-
-TEST(ServerHttp, AKeyFileHoldsAKeyALine) {
-  const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / "lockstep_keys";
-  const auto keys_of = [&](const std::string& text) {
-    std::ofstream(path, std::ios::binary) << text;
-    return ApiKeys(path);
-  };
-  const ApiKeys keys = keys_of("# ours\n\n  one \r\ntwo");
-  EXPECT_TRUE(keys.admit({{"x-api-key", "one"}}));
-  EXPECT_TRUE(keys.admit({{"Authorization", "Bearer two"}}));
-  EXPECT_FALSE(keys.admit({{"x-api-key", "# ours"}}));
-  EXPECT_FALSE(keys.admit({}));
-  for (const char* text : {"", "# nothing\n\n", "two words\n", "caf\xc3\xa9\n"})
-    EXPECT_THROW(keys_of(text), Error) << text;
-  std::filesystem::remove(path);
-  EXPECT_THROW(ApiKeys{path}, Error);
-}
-
-TEST(ServerHttp, CorsIsForTheOriginsThatWereNamed) {
-  const Served served([](HttpOptions& options) { options.cors_origins = {"http://good.example"}; });
-  const auto ask = [&](std::string_view method, std::string_view origin) {
-    return served.client().ask(
-        request_text(method, "/echo", {},
-                     "Origin: " + std::string(origin) + "\r\nAccess-Control-Request-Headers: x-stainless-os\r\n"));
-  };
-  Reply reply = ask("OPTIONS", "http://good.example");
-  EXPECT_EQ(reply.status, 204);
-  EXPECT_EQ(reply.header("access-control-allow-origin"), "http://good.example");
-  EXPECT_EQ(reply.header("access-control-allow-methods"), "GET, POST, HEAD, OPTIONS");
-  EXPECT_EQ(reply.header("access-control-allow-headers"), "x-stainless-os");
-  EXPECT_EQ(reply.header("vary"), "Origin");
-  reply = ask("GET", "http://good.example");
-  EXPECT_EQ(reply.status, 200);
-  EXPECT_EQ(reply.header("access-control-allow-origin"), "http://good.example");
-  EXPECT_EQ(ask("GET", "http://evil.example").header("access-control-allow-origin"), "");
-  const Served open([](HttpOptions& options) { options.cors_origins = {"*"}; });
-  reply = open.client().ask(request_text("GET", "/nowhere", {}, "Origin: null\r\n"));
-  EXPECT_EQ(reply.header("access-control-allow-origin"), "*");  // errors can be read too
-}
-
 // --- TLS
 
 TEST(ServerHttp, TlsCarriesTheSame) {
@@ -600,10 +439,15 @@ TEST(ServerHttp, TlsCarriesTheSame) {
   EXPECT_NE(client.read_until("data: 1\n\n").find("text/event-stream"), std::string::npos);
   client.close();
   EXPECT_TRUE(becomes_true([&] { return exchange->is_gone(); }));
-  // What is not TLS is closed, and what says nothing too.
+  // HTTP is told what is spoken here; what is neither is closed, and what says nothing too.
   Client plain = served.client();
-  plain.send(request_text("GET", "/echo"));
+  const Reply told = plain.ask(request_text("GET", "/echo"));
+  EXPECT_EQ(told.status, 400);
+  EXPECT_NE(told.body.find("https"), std::string::npos) << told.body;
   EXPECT_TRUE(plain.is_closed_within(5));
+  Client noise = served.client();
+  noise.send("\x01\x02\x03\x04\x05\x06\x07\x08");
+  EXPECT_TRUE(noise.is_closed_within(5));
   EXPECT_TRUE(served.client().is_closed_within(5));
   EXPECT_TRUE(test::TlsClient(served.port()).is_open());
 }

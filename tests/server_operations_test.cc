@@ -49,7 +49,9 @@ class ServerOperations : public testing::Test {
                              .memory_bytes = 789,
                              .stuck_seconds = 60,
                              .status = [this] { return status_; },
-                             .counters = [this] { return server_->counters(); }});
+                             .counters = [this] { return server_->counters(); },
+                             .kept = [] { return ApiKept{.turns = 3, .responses_limit = 256}; },
+                             .start_settings = {{"chunk", 512}}});
     HttpOptions options;
     options.port = 0;
     server_ = std::make_unique<HttpServer>(options, router);
@@ -133,6 +135,7 @@ TEST_F(ServerOperations, PropsTellWhatIsInEffect) {
   EXPECT_TRUE(props["chat_template"].is_string());
   EXPECT_TRUE(props["build_info"].get<std::string>().starts_with("lockstep "));
   EXPECT_EQ(props["lockstep"]["profile"], "auto");
+  EXPECT_EQ(props["lockstep"]["chunk"], 512);
   EXPECT_EQ(props["lockstep"]["queue"], 64);
 }
 
@@ -167,6 +170,9 @@ TEST_F(ServerOperations, MetricsAreOnesThatPrometheusReads) {
   status_.queued = 5;
   status_.slots[0].is_busy = true;
   status_.phases[static_cast<std::size_t>(StepPhase::experts)] = 1.5;
+  status_.steps = 4;
+  status_.rows = 400;
+  status_.answers_in_steps = 6;
   serve();
   const Reply reply = get("/metrics");
   EXPECT_EQ(reply.status, 200);
@@ -187,6 +193,7 @@ TEST_F(ServerOperations, MetricsAreOnesThatPrometheusReads) {
       EXPECT_TRUE(types.contains(name.substr(0, name.find('{')))) << name << " has no type before it";
     }
   }
+  EXPECT_EQ(values["llamacpp:n_busy_slots_per_decode"], "1.5");  // answers, however many rows they have
   EXPECT_EQ(values["llamacpp:prompt_tokens_total"], "60");
   EXPECT_EQ(values["llamacpp:prompt_tokens_seconds"], "30");
   EXPECT_EQ(values["llamacpp:tokens_predicted_total"], "9");
@@ -197,6 +204,9 @@ TEST_F(ServerOperations, MetricsAreOnesThatPrometheusReads) {
   EXPECT_EQ(values["lockstep_http_active"], "1");
   EXPECT_EQ(values["lockstep_phase_seconds_total{phase=\"experts\"}"], "1.5");
   EXPECT_GT(std::stod(values["lockstep_resident_bytes"]), 1e6);
+  EXPECT_GT(std::stod(values["lockstep_allocated_bytes"]), 1e5);
+  EXPECT_EQ(values["lockstep_turns"], "3");
+  EXPECT_EQ(values["lockstep_responses_limit"], "256");
   EXPECT_TRUE(values.contains("lockstep_answers_total{end=\"failed\"}"));
   EXPECT_FALSE(values.contains("lockstep_disk_bytes")) << "there is no cache directory";
 }
@@ -310,7 +320,10 @@ TEST_F(ServerOperations, ThePageIsOpenAndLetsNothingElseIn) {
     const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
     EXPECT_FALSE(text.empty()) << name;
     EXPECT_EQ(reply.body, text) << name;
-    EXPECT_NE(reply.header("content-security-policy").find("default-src 'none'"), std::string::npos);
+    // The same as in tests/page/standin.mjs, under which the page is tested in a browser.
+    EXPECT_EQ(reply.header("content-security-policy"),
+              "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+              "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'");
   }
   EXPECT_EQ(get("/").header("content-type"), "text/html; charset=utf-8");
   EXPECT_EQ(get("/page.js").header("content-type"), "text/javascript; charset=utf-8");
@@ -357,6 +370,22 @@ TEST(ServerLog, ALineARequestInBothForms) {
   EXPECT_NE(lines.at(1).find(R"(path="/v1/chat/completions\n2026 level=error forged")"), std::string::npos) << lines[1];
   EXPECT_NE(lines.at(1).find(" cached_tokens=12 back_end=\"cpu (avx2)\" rates.decode=2.5"), std::string::npos)
       << lines[1];
+}
+
+TEST(ServerLog, WhatClientsSendIsCut) {
+  std::vector<std::string> lines;
+  const auto keep = [&](std::string_view line) { lines.emplace_back(line); };
+  RequestRecord record;
+  record.method = "POST";
+  record.path = "/" + std::string(60'000, 'p');
+  record.status = 404;
+  record.notes = {{"model", std::string(100'000, 'm')}, {"inner", {{"list", {std::string(5000, 'l')}}}}};
+  for (const bool is_json : {false, true}) Log(LogLevel::info, is_json, keep).request(record);
+  ASSERT_EQ(lines.size(), 2u);
+  for (const std::string& line : lines) {
+    EXPECT_LT(line.size(), 1500u);
+    EXPECT_NE(line.find("ppp... (60001 bytes)"), std::string::npos) << line;
+  }
 }
 
 TEST(ServerLog, LevelsLeaveLinesOut) {

@@ -307,8 +307,11 @@ TEST(ServerResponses, EarlierResponsesCanBeContinuedAndReferredTo) {
                                                     {{"role", "user"}, {"content", "more"}}})}};
   api.send("/v1/responses", json_text(by_reference));
   EXPECT_EQ(api.prompt_of_last_job(), continued);
+  EXPECT_EQ(api.kept().responses, 1u);  // the others have not been answered
+  EXPECT_GT(api.kept().response_bytes, 100u);
   body["store"] = false;
   const Json unstored = api.ask("/v1/responses", body)->json();
+  EXPECT_EQ(api.kept().responses, 3u) << "the two that waited have been answered, this one is not kept";
   EXPECT_EQ(api.send("/v1/responses", json_text({{"previous_response_id", unstored["id"]}, {"input", "more"}}))->status,
             400);
 }
@@ -443,14 +446,28 @@ TEST(ServerLlama, ACompletionHasTheShapesOfThatServer) {
     text += event.data["content"].get<std::string>();
     for (const Json& token : event.data["tokens"]) tokens.push_back(token);
     EXPECT_EQ(event.data["stop"], &event == &events.back());
+    EXPECT_GE(event.data["tokens_predicted"].get<int>(), static_cast<int>(tokens.size()));
   }
   EXPECT_EQ(text, whole["content"]);
   EXPECT_EQ(tokens, whole["tokens"]);
   EXPECT_FALSE(tokens.empty());
   EXPECT_EQ(events.back().data["stop_type"], "word");
 
+  // Tokens are counted whether or not the client wants to have them.
+  const auto counted = events_of(api.ask("/completion", {{"prompt", "P"}, {"stream", true}})->stream);
+  ASSERT_GT(counted.size(), 2u);
+  EXPECT_GT(counted[0].data["tokens_predicted"], 0);
+  EXPECT_GT(counted[counted.size() - 2].data["tokens_predicted"], counted[0].data["tokens_predicted"]);
+
   EXPECT_EQ(api.ask("/completion", {{"prompt", "P"}, {"n_predict", 2}})->json()["stop_type"], "limit");
   EXPECT_EQ(api.ask("/completion", {{"prompt", "P"}})->json()["stop_type"], "eos");
+
+  // The only token of an answer came with the prompt: no rate can be told of it.
+  for (const int limit : {1, 2}) {
+    const Json timed = api.ask("/completion", {{"prompt", "P"}, {"n_predict", limit}})->json();
+    EXPECT_EQ(timed["timings"]["predicted_per_second"], limit == 1 ? 0.0 : 4.0);
+    EXPECT_EQ(timed["lockstep"]["decode_tokens_per_second"], limit == 1 ? 0.0 : 4.0);
+  }
 }
 
 TEST(ServerLlama, PromptsMayMixTextAndTokens) {

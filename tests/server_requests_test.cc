@@ -107,6 +107,100 @@ TEST(ServerRequests, DeferredToolsAreShownWhereAResultRefersToThem) {
   EXPECT_EQ(prompt.find(line), prompt.rfind(line)) << "also in the tools block";
 }
 
+/// A token as the job's next one: whether its mask lets the text begin, byte by byte, with this.
+bool may_say(ApiFixture& api, std::string_view text) {
+  Job& job = api.source.jobs.back();
+  for (const Token token : api.tokenizer.encode(std::string(text))) {
+    std::vector<float> logits(api.tokenizer.size(), 0.0f);
+    job.guide->mask(logits);
+    if (logits[static_cast<std::size_t>(token)] != 0.0f) return false;
+    Sampled sampled;
+    sampled.token = token;
+    job.guide->on_token(sampled);
+  }
+  return true;
+}
+
+TEST(ServerRequests, OnlyToolsThatTheModelHasBeenShownCanBeCalled) {
+  const auto body = [](const char* choice, bool is_referred) {
+    Json out = parse_json(R"({"model": "m", "tools": [
+        {"name": "later", "input_schema": {"type": "object", "properties": {}}, "defer_loading": true},
+        {"name": "now", "input_schema": {"type": "object", "properties": {}}}],
+        "messages": [{"role": "user", "content": "hi"},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "now", "input": {}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": []}]}]})",
+                          "body");
+    if (is_referred)
+      out["messages"][2]["content"][0]["content"].push_back({{"type", "tool_reference"}, {"tool_name", "later"}});
+    out["tool_choice"] = {{"type", choice}};
+    return json_text(out);
+  };
+  for (const char* choice : {"any", "auto"})
+    for (const char* name : {"now", "later"})
+      for (const bool is_referred : {false, true}) {
+        SCOPED_TRACE(std::string(choice) + " " + name + (is_referred ? " referred to" : ""));
+        ApiFixture api;
+        ASSERT_EQ(api.send("/v1/messages", body(choice, is_referred))->status, 0);
+        ASSERT_EQ(api.source.jobs.size(), 1u);
+        EXPECT_EQ(may_say(api, call_block(name, "")), is_referred || std::string_view(name) == "now");
+      }
+  // With none that it was shown, markup is text.
+  ApiFixture api;
+  api.source.scripts = {call_block("later", "")};
+  const auto exchange = api.ask("/v1/messages", parse_json(R"({"messages": [{"role": "user", "content": "hi"}],
+      "tools": [{"name": "later", "input_schema": {}, "defer_loading": true}]})",
+                                                           "body"));
+  EXPECT_EQ(exchange->status, 200) << exchange->body;
+  for (const Json& block : exchange->json()["content"]) EXPECT_EQ(block["type"], "text") << exchange->body;
+}
+
+TEST(ServerRequests, WhatAFormLeavesOutIsLoggedWithTheRequestsIdAndTheRestIsHeld) {
+  const Json schema = parse_json(R"({"type": "object", "properties": {"a": {"type": "file"}, "b": {"type": "integer"}},
+      "required": ["a", "b"]})",
+                                 "schema");
+  const Json format = {{"type", "json_schema"}, {"name", "n"}, {"schema", schema}};
+  const Json messages = Json::array({{{"role", "user"}, {"content", "x"}}});
+  const struct {
+    const char *target, *field;
+    Json body;
+  } kForms[] = {
+      {"/chat/completions",
+       "response_format",
+       {{"thinking", false},
+        {"messages", messages},
+        {"response_format", {{"type", "json_schema"}, {"json_schema", {{"schema", schema}}}}}}},
+      {"/chat/completions", "json_schema", {{"thinking", false}, {"messages", messages}, {"json_schema", schema}}},
+      {"/responses", "text.format", {{"thinking", false}, {"input", "x"}, {"text", {{"format", format}}}}},
+      {"/messages", "output_config.format", {{"messages", messages}, {"output_config", {{"format", format}}}}},
+  };
+  for (const auto& form : kForms) {
+    SCOPED_TRACE(form.field);
+    for (const auto& [text, is_held] :
+         {std::pair(R"({"a": ["any"], "b": 1})", true), std::pair(R"({"a": 1, "b": "x"})", false)}) {
+      ApiFixture api;
+      const auto exchange = api.send(form.target, json_text(form.body));
+      ASSERT_EQ(api.source.jobs.size(), 1u) << exchange->body;
+      EXPECT_EQ(may_say(api, text), is_held) << text;
+      ASSERT_EQ(api.warnings.size(), 1u);
+      EXPECT_TRUE(api.warnings[0].starts_with("req_1: " + std::string(form.field) + ": schema at /properties/a: "))
+          << api.warnings[0];
+    }
+  }
+}
+
+TEST(ServerRequests, AServerThatStopsSaysSo) {
+  ApiFixture api;
+  api.source.refusal = Scheduler::Refusal::stopping;
+  const auto exchange = api.send("/chat/completions", R"({"messages": [{"role": "user", "content": "x"}]})");
+  EXPECT_EQ(exchange->status, 503);
+  EXPECT_EQ(exchange->json()["error"]["code"], "shutting_down");
+  const auto below = api.send("/responses/resp_1/input_items", "", "GET");
+  EXPECT_EQ(below->status, 404);
+  EXPECT_NE(below->json()["error"]["message"].get<std::string>().find("no such path: GET /v1/responses/resp_1/input"),
+            std::string::npos)
+      << below->body;
+}
+
 constexpr struct {
   const char *name, *body, *prompt;
 } kPrompts[] = {
@@ -315,6 +409,119 @@ constexpr struct {
      "messages[0].role"},
     {"anthropic: an image", "/messages", R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})", 400, "",
      "image"},
+    {"a temperature out of range", "/chat/completions",
+     R"~({"messages": [{"role": "user", "content": "x"}], "temperature": 101})~", 400, "temperature",
+     R"~(101, expected 0 to 100)~"},
+    {"which stop is none", "/chat/completions",
+     R"~({"messages": [{"role": "user", "content": "x"}], "stop": ["a", 1]})~", 400, "stop[1]",
+     R"~(stop[1]: 1, expected a string)~"},
+    {"a stop that is a number", "/chat/completions", R"~({"messages": [{"role": "user", "content": "x"}], "stop": 1})~",
+     400, "stop", R"~(a string or an array of strings)~"},
+    {"an unknown effort", "/chat/completions",
+     R"~({"messages": [{"role": "user", "content": "x"}], "reasoning_effort": "huge"})~", 400, "reasoning_effort",
+     R"~(expected none, minimal, low)~"},
+    {"thinking in words", "/chat/completions", R"~({"messages": [{"role": "user", "content": "x"}], "thinking": "x"})~",
+     400, "thinking", R"~(or true or false)~"},
+    {"a budget in words", "/chat/completions",
+     R"~({"messages": [{"role": "user", "content": "x"}], "thinking": {"type": "enabled", "budget_tokens": "x"}})~",
+     400, "thinking.budget_tokens", R"~(a whole number)~"},
+    {"reasoning as a number", "/chat/completions",
+     R"~({"messages": [{"role": "user", "content": "x"}], "reasoning": 5})~", 400, "reasoning",
+     R"~(expected an object)~"},
+    {"a tier as a number", "/chat/completions",
+     R"~({"messages": [{"role": "user", "content": "x"}], "service_tier": 5})~", 400, "service_tier", R"~(a string)~"},
+    {"parameters as a number", "/chat/completions",
+     R"~({"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function", "function": {"name": "f", "parameters": 5}}]})~",
+     400, "tools[0].function.parameters", R"~(expected an object)~"},
+    {"a description as a number", "/chat/completions",
+     R"~({"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function", "function": {"name": "f", "description": 5}}]})~",
+     400, "tools[0].function.description", R"~(a string)~"},
+    {"strict in words", "/chat/completions",
+     R"~({"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function", "function": {"name": "f", "strict": "x"}}]})~",
+     400, "tools[0].function.strict", R"~(true or false)~"},
+    {"parameters of an older function", "/chat/completions",
+     R"~({"messages": [{"role": "user", "content": "x"}], "functions": [{"name": "f", "parameters": []}]})~", 400,
+     "functions[0].parameters", R"~(an object)~"},
+    {"the older choice has its own name", "/chat/completions",
+     R"~({"messages": [{"role": "user", "content": "x"}], "functions": [{"name": "f"}], "function_call": {"name": "g"}})~",
+     400, "function_call", R"~(function_call: 'g')~"},
+    {"a choice of no kind", "/chat/completions",
+     R"~({"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": {"type": "x"}})~",
+     400, "tool_choice.type", R"~(expected function, custom)~"},
+    {"a choice as a number", "/chat/completions",
+     R"~({"messages": [{"role": "user", "content": "x"}], "tool_choice": 5})~", 400, "tool_choice",
+     R"~(expected auto, none)~"},
+    {"a schema as a number", "/chat/completions",
+     R"~({"messages": [{"role": "user", "content": "x"}], "json_schema": 5})~", 400, "json_schema",
+     R"~(a JSON schema)~"},
+    {"a top-level schema that is hopeless", "/chat/completions",
+     R"~({"messages": [{"role": "user", "content": "x"}], "json_schema": {"type": "integer", "minimum": 9, "maximum": 5}})~",
+     400, "json_schema", R"~(there is none)~"},
+    {"a malformed schema that is not strict", "/chat/completions",
+     R"~({"messages": [{"role": "user", "content": "x"}], "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "string", "pattern": 5}}}})~",
+     400, "response_format", R"~(pattern: 5, expected a string)~"},
+    {"a strict tool with an unsupported keyword", "/chat/completions",
+     R"~({"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function", "function": {"name": "f", "strict": true, "parameters": {"type": "object", "properties": {"a": {"not": {}}}}}}]})~",
+     400, "tools", R"~(/properties/a: keyword "not" is not supported)~"},
+    {"a text part without text", "/chat/completions",
+     R"~({"messages": [{"role": "user", "content": [{"type": "text"}]}]})~", 400, "messages[0].content[0].text",
+     R"~(missing)~"},
+    {"reasoning content as a number", "/chat/completions",
+     R"~({"messages": [{"role": "assistant", "reasoning_content": 5}]})~", 400, "messages[0].reasoning_content",
+     R"~(a string)~"},
+    {"no items", "/responses", R"~({"input": []})~", 400, "input", R"~(at least one item)~"},
+    {"an empty input", "/responses", R"~({"input": ""})~", 400, "input", R"~(at least one item)~"},
+    {"responses: reasoning as a number", "/responses", R"~({"input": "x", "reasoning": 5})~", 400, "reasoning",
+     R"~(expected an object)~"},
+    {"responses: parameters as a number", "/responses",
+     R"~({"input": "x", "tools": [{"type": "function", "name": "f", "parameters": 5}]})~", 400, "tools[0].parameters",
+     R"~(an object)~"},
+    {"responses: a choice of no kind", "/responses", R"~({"input": "x", "tool_choice": {"type": "x"}})~", 400,
+     "tool_choice.type", R"~(function)~"},
+    {"responses: a summary as a number", "/responses", R"~({"input": [{"type": "reasoning", "summary": 5}]})~", 400,
+     "input[0].summary", R"~(an array of parts)~"},
+    {"responses: a form by its own name", "/responses",
+     R"~({"input": "x", "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "array", "minItems": 2, "maxItems": 1}}}})~",
+     400, "text.format", R"~(text.format: schema at its root: maxItems)~"},
+    {"responses: a strict tool", "/responses",
+     R"~({"input": "x", "tools": [{"type": "function", "name": "f", "strict": true, "parameters": {"type": "object", "if": {}}}]})~",
+     400, "tools", R"~(keyword "if" is not supported)~"},
+    {"anthropic: a choice as a word", "/messages",
+     R"~({"messages": [{"role": "user", "content": "x"}], "tools": [{"name": "f", "input_schema": {}}], "tool_choice": "any"})~",
+     400, "", R"~(tool_choice: "any", expected an object)~"},
+    {"anthropic: a choice of no kind", "/messages",
+     R"~({"messages": [{"role": "user", "content": "x"}], "tools": [{"name": "f", "input_schema": {}}], "tool_choice": {"type": "x"}})~",
+     400, "", R"~(tool_choice.type: "x", expected auto, any, tool or none)~"},
+    {"anthropic: a system that is an image", "/messages",
+     R"~({"messages": [{"role": "user", "content": "x"}], "system": [{"type": "image"}]})~", 400, "",
+     R"~(system[0].type)~"},
+    {"anthropic: a system block without text", "/messages",
+     R"~({"messages": [{"role": "user", "content": "x"}], "system": [{"type": "text"}]})~", 400, "",
+     R"~(system[0].text: missing)~"},
+    {"anthropic: a budget in words", "/messages",
+     R"~({"messages": [{"role": "user", "content": "x"}], "thinking": {"type": "enabled", "budget_tokens": "x"}})~",
+     400, "", R"~(thinking.budget_tokens)~"},
+    {"anthropic: a schema as a number", "/messages",
+     R"~({"messages": [{"role": "user", "content": "x"}], "tools": [{"name": "f", "input_schema": 5}]})~", 400, "",
+     R"~(tools[0].input_schema: 5, expected an object)~"},
+    {"anthropic: a form by its own name", "/messages",
+     R"~({"messages": [{"role": "user", "content": "x"}], "output_config": {"format": {"type": "json_schema", "schema": {"type": "string", "minLength": 5, "maxLength": 3}}}})~",
+     400, "", R"~(output_config.format: schema at its root: maxLength)~"},
+    {"anthropic: a strict tool", "/messages",
+     R"~({"messages": [{"role": "user", "content": "x"}], "tools": [{"name": "f", "strict": true, "input_schema": {"type": "object", "contains": {}}}]})~",
+     400, "", R"~(keyword "contains" is not supported)~"},
+    {"anthropic: a text block without text", "/messages",
+     R"~({"messages": [{"role": "user", "content": [{"type": "text"}]}]})~", 400, "",
+     R"~(messages[0].content[0].text: missing)~"},
+    {"anthropic: a call whose input is a number", "/messages",
+     R"~({"messages": [{"role": "assistant", "content": [{"type": "tool_use", "name": "f", "input": 5}]}]})~", 400, "",
+     R"~(messages[0].content[0].input)~"},
+    {"anthropic: any of tools that were never shown", "/messages",
+     R"~({"messages": [{"role": "user", "content": "x"}], "tools": [{"name": "f", "input_schema": {}, "defer_loading": true}], "tool_choice": {"type": "any"}})~",
+     400, "", R"~(tool_choice: a call is required, expected tools that can be called: all have defer_loading)~"},
+    {"anthropic: one tool that was never shown", "/messages",
+     R"~({"messages": [{"role": "user", "content": "x"}], "tools": [{"name": "g", "input_schema": {}}, {"name": "f", "input_schema": {}, "defer_loading": true}], "tool_choice": {"type": "tool", "name": "f"}})~",
+     400, "", R"~(tool_choice: 'f', expected a tool that the model has been shown)~"},
 };
 
 TEST(ServerRequests, WhatIsWrongIsRefusedByName) {
@@ -404,53 +611,10 @@ TEST(ServerRequests, HostileBodiesAreRefusedInWordsAndReachNoModel) {
     }
 }
 
-/// The shapes of a chat front end (Open WebUI), written down by hand: not recorded.
-TEST(ServerRequests, AFrontEndsChatAndItsBackgroundRequestsAreAnswered) {
-  const std::string history = R"({"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."},
-      {"role": "user", "content": [{"type": "text", "text": "What color is the sky?"}]})";
-  const struct {
-    const char *name, *target;
-    std::string body;
-    bool is_stream;
-  } kCases[] = {
-      {"a chat", "/chat/completions",
-       R"({"stream": true, "model": "deepseek-v4-flash", "messages": [)" + history +
-           R"(], "stream_options": {"include_usage": true}, "temperature": 0.7, "top_p": null, "stop": null,
-              "logit_bias": null, "seed": 0, "function_calling": "native", "user": {"name": "a", "role": "admin"}})",
-       true},
-      {"tools of the native mode", "/chat/completions",
-       R"({"stream": true, "model": "m", "messages": [)" + history +
-           R"(], "tools": [{"type": "function", "function": {"name": "search", "description": "", "parameters":
-              {"type": "object", "properties": {"q": {"type": "string", "description": ""}}, "required": ["q"]}}}]})",
-       true},
-      {"a title", "/chat/completions",
-       R"({"model": "m", "messages": [{"role": "user", "content": "### Task:\nGenerate a title."}], "stream": false,
-           "max_completion_tokens": 1000})",
-       false},
-      {"tags, with the older limit", "/chat/completions",
-       R"({"model": "m", "messages": [{"role": "user", "content": "### Task:\nGenerate tags."}], "stream": false,
-           "max_tokens": 1000})",
-       false},
-      {"a completion while one types", "/chat/completions",
-       R"({"model": "m", "messages": [{"role": "user", "content": "### Task:\nComplete: The sky is"}],
-           "stream": false, "stop": ["\n"], "temperature": 0.1})",
-       false},
-  };
-  for (const auto& c : kCases) {
-    SCOPED_TRACE(c.name);
-    ApiFixture api;
-    api.source.scripts = {"A thought.</think>Hello."};
-    const auto exchange = api.ask(c.target, parse_json(c.body, "body"));
-    EXPECT_EQ(exchange->status, 200) << exchange->body;
-    EXPECT_TRUE(exchange->is_done());
-    EXPECT_EQ(exchange->is_stream, c.is_stream);
-  }
-}
-
 TEST(ServerRequests, APromptThatDoesNotFitIsRefusedInTheWordsThatAgentsLookFor) {
   ApiFixture api;
   api.settings.context = 100;
-  const std::string text(400, '!');
+  const std::string text(150, '!');
   const auto chat = api.send("/v1/chat/completions",
                              R"({"stream": true, "messages": [{"role": "user", "content": ")" + text + R"("}]})");
   EXPECT_EQ(chat->status, 400);
@@ -465,10 +629,30 @@ TEST(ServerRequests, APromptThatDoesNotFitIsRefusedInTheWordsThatAgentsLookFor) 
       api.send("/v1/messages", R"({"max_tokens": 9, "messages": [{"role": "user", "content": ")" + text + R"("}]})");
   EXPECT_EQ(message->status, 400);
   EXPECT_EQ(message->json()["error"]["message"], "prompt is too long: " + n + " tokens > 100 maximum");
+  // One that is far too long is not counted to its end.
+  const auto far = api.send("/v1/messages", R"({"max_tokens": 9, "messages": [{"role": "user", "content": ")" +
+                                                std::string(5000, '!') + R"("}]})");
+  EXPECT_EQ(far->status, 400);
+  EXPECT_TRUE(far->json()["error"]["message"].get<std::string>().starts_with("prompt is too long: at least "))
+      << far->body;
   // A limit that would go past the end is no error.
   const auto clamped =
       api.send("/v1/chat/completions", R"({"max_tokens": 100000, "messages": [{"role": "user", "content": "a"}]})");
   EXPECT_EQ(api.source.jobs.size(), 1u) << clamped->body;
+}
+
+TEST(ServerRequests, AModelsNameIsBounded) {
+  for (const std::size_t bytes : {1000, 1001})
+    for (const char* target : {"/chat/completions", "/completions", "/completion", "/messages", "/responses"}) {
+      ApiFixture api;
+      const auto exchange = api.send(target, R"({"max_tokens": 9, "prompt": "a", "input": "a",
+          "messages": [{"role": "user", "content": "a"}], "model": ")" +
+                                                 std::string(bytes, 'm') + R"("})");
+      EXPECT_EQ(api.source.jobs.size(), bytes == 1000 ? 1u : 0u) << target << exchange->body;
+      if (bytes == 1000) continue;
+      EXPECT_EQ(exchange->status, 400) << target;
+      EXPECT_LT(exchange->body.size(), 500u) << target;
+    }
 }
 
 TEST(ServerRequests, ImagesBecomePlaceholdersIfTheServerIsToldSo) {
@@ -481,6 +665,28 @@ TEST(ServerRequests, ImagesBecomePlaceholdersIfTheServerIsToldSo) {
             "<｜begin▁of▁sentence｜><｜User｜>[Unsupported image_url]a<｜Assistant｜><think>");
 }
 
+TEST(ServerRequests, StatesAreToBeKeptWhereMessagesThatMayBeEditedBegin) {
+  ApiFixture api;
+  std::string words;
+  for (int i = 0; i < 1200; ++i) words += "word ";
+  const auto message = [](const char* role, const std::string& text) {
+    return Json{{"role", role}, {"content", text}};
+  };
+  const Json messages = {message("system", "Be brief."), message("user", "one"),      message("assistant", "1"),
+                         message("user", "two"),         message("assistant", words), message("user", "three"),
+                         message("assistant", "3"),      message("user", "four")};
+  api.send("/chat/completions", Json{{"messages", messages}}.dump());
+  ASSERT_EQ(api.source.jobs.size(), 1u);
+  const Job& job = api.source.jobs[0];
+  std::vector<std::size_t> users;  // where the messages of the user's begin
+  const std::optional<Token> user = api.tokenizer.find_added(kUserText);
+  ASSERT_TRUE(user);
+  for (std::size_t i = 0; i < job.prompt.size(); ++i)
+    if (job.prompt[i] == *user) users.push_back(i);
+  ASSERT_EQ(users.size(), 4u);
+  EXPECT_EQ(job.marks, (std::vector<std::size_t>{users[0], users[2], users[3]})) << "the second is close to the first";
+}
+
 TEST(ServerRequests, SamplingFieldsReachTheJob) {
   ApiFixture api;
   api.send(
@@ -488,7 +694,7 @@ TEST(ServerRequests, SamplingFieldsReachTheJob) {
       R"({"messages": [{"role": "user", "content": "x"}], "temperature": 0.5, "top_p": 0.25, "top_k": 7, "min_p": 0.125,
                "seed": -5, "presence_penalty": 1, "frequency_penalty": -1, "logit_bias": {"5": 100, "6": -100},
                "stop": ["a", ""],
-               "max_tokens": 3, "max_completion_tokens": 9, "cache_prompt": false, "unknown": {"is": "ignored"}})");
+               "max_tokens": 3, "max_completion_tokens": 9, "cache_prompt": false, "service_tier": "flex", "unknown": {"is": "ignored"}})");
   ASSERT_EQ(api.source.jobs.size(), 1u);
   const Job& job = api.source.jobs[0];
   EXPECT_EQ(job.sampling.temperature, 0.5f);
@@ -503,6 +709,7 @@ TEST(ServerRequests, SamplingFieldsReachTheJob) {
   EXPECT_EQ(job.sampling.logit_bias[1].bias, -100);
   EXPECT_FALSE(job.penalise_prompt);
   EXPECT_FALSE(job.use_cache);
+  EXPECT_EQ(job.priority, -1) << "service_tier: flex";
   EXPECT_EQ(job.limit, 9) << "the last one named counts";
   EXPECT_EQ(job.stop_tokens, stop_tokens_of(api.tokenizer));
 

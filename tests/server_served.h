@@ -1,6 +1,7 @@
 // What the tests of the transport share: a server with handlers of a few lines on a socket of its own.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -25,7 +26,9 @@ using test::request_text;
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
-inline double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+inline double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
 
 inline bool becomes_true(const std::function<bool()>& fact, double seconds = 5) {
   const auto begin = Clock::now();
@@ -85,6 +88,21 @@ class Served {
 
   Shelf shelf;
 
+  // Requests to /hold: how many are being handled, and let them go.
+  int held() {
+    const std::lock_guard lock(hold_mutex_);
+    return held_;
+  }
+  int most_held() {
+    const std::lock_guard lock(hold_mutex_);
+    return most_held_;
+  }
+  void release() {
+    const std::lock_guard lock(hold_mutex_);
+    is_released_ = true;
+    hold_changed_.notify_all();
+  }
+
  private:
   std::shared_ptr<const Router> router() {
     auto made = std::make_shared<Router>();
@@ -113,6 +131,15 @@ class Served {
     add("GET", "/quick", echo, false, HttpRoute::Where::inline_);
     add("GET", "/health", echo, true, HttpRoute::Where::inline_);
     add("POST", "/shelf", [this](std::shared_ptr<Exchange> exchange) { shelf.put(std::move(exchange)); });
+    // Keeps a thread of the pool until it is released.
+    add("POST", "/hold", [this](const std::shared_ptr<Exchange>& exchange) {
+      std::unique_lock lock(hold_mutex_);
+      ++held_;
+      most_held_ = std::max(most_held_, held_);
+      hold_changed_.wait(lock, [&] { return is_released_; });
+      --held_;
+      exchange->respond({.body = "{}"});
+    });
     add("POST", "/drop", [](const std::shared_ptr<Exchange>&) {});
     add("POST", "/fail", [](const std::shared_ptr<Exchange>& exchange) {
       const std::string& kind = exchange->request().body;
@@ -126,6 +153,10 @@ class Served {
 
   std::mutex mutex_;
   std::vector<RequestRecord> records_;
+  std::mutex hold_mutex_;
+  std::condition_variable hold_changed_;
+  int held_ = 0, most_held_ = 0;
+  bool is_released_ = false;
   std::unique_ptr<HttpServer> server_;
 };
 

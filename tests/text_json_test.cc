@@ -142,6 +142,19 @@ TEST(PythonJson, DepthHasALimit) {
   EXPECT_THROW(parse_json(std::string(10'000'000, '{'), "x"), Error);
 }
 
+TEST(PythonJson, WhatIsInATextHasALimit) {
+  const auto list_of = [](std::string_view part, std::size_t count) {
+    std::string text = "[";
+    for (std::size_t i = 0; i < count; ++i) text.append(part) += i + 1 < count ? "," : "";
+    return text + "]";
+  };
+  EXPECT_EQ(parse_json(list_of("[]", kMostJsonNests - 1), "x").size(), kMostJsonNests - 1);
+  EXPECT_EQ(parse_json(list_of("1", kMostJsonNests * 2), "x").size(), kMostJsonNests * 2);
+  EXPECT_THROW(parse_json(list_of("[]", kMostJsonNests), "x"), Error);
+  EXPECT_THROW(parse_json(list_of("{}", kMostJsonNests), "x"), Error);
+  EXPECT_THROW(parse_json(list_of("1", kMostJsonValues), "x"), Error);
+}
+
 TEST(PythonJson, ManyKeysTakeLinearTimeAndDuplicatesAreStillFound) {
   std::string text = "{";
   for (int i = 0; i < 200000; ++i) text += "\"key" + std::to_string(i) + "\": " + std::to_string(i) + ", ";

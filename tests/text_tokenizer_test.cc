@@ -417,6 +417,52 @@ TEST_F(TokenizerTest, AnyNumberOfThreadsGetTheSameTokens) {
   EXPECT_EQ(wrong, std::vector<int>(4, 0));
 }
 
+// Texts are cut into blocks where a piece ends whatever follows: the tokens are those of the whole.
+TEST_F(TokenizerTest, BlocksOfALongTextHaveTheTokensOfTheWhole) {
+  const std::vector<std::string> kParts = {
+      "word", " word", "\n",      "\n\n", " ",      "   ",  "\t", "7",    "1234567", "+=", "!?\n", ".foo", "'t", "漢字",
+      "かな", "é",     "e\u0301", "\r\n", "\u3000", "２３", "Ⅷ",  "🙂", "<|x|>",   "a",  "Z",    "—",    "’s"};
+  std::mt19937 random(5);
+  for (int round = 0; round < 10; ++round) {
+    std::string text;
+    const std::size_t different = 2 + random() % (kParts.size() - 1);
+    while (text.size() < 150'000) text += kParts[random() % different];
+    std::vector<std::string_view> pieces;
+    PreTokenizer().split(text, pieces);
+    std::vector<Token> expected;
+    const Bpe bpe(*vocabulary_);
+    for (const std::string_view piece : pieces) bpe.encode(piece, expected);
+    ASSERT_EQ(tokenizer_->encode(text, Trust::untrusted), expected) << round;
+  }
+}
+
+TEST_F(TokenizerTest, ATextOfTooManyTokensIsNotReadToItsEnd) {
+  std::string large;
+  while (large.size() < 20'000'000) large += "some words and 12 more, in a line\n";
+  const auto bounded = [&](const std::string& text, std::size_t most) {
+    const Span span{text, Trust::trusted};
+    return tokenizer_->encode(std::span<const Span>(&span, 1), most);
+  };
+  const double seconds = seconds_of([&] {
+    const Tokenizer::Bounded encoded = bounded(large, 1000);
+    EXPECT_FALSE(encoded.is_whole);
+    EXPECT_GT(encoded.at_least, 1000u);
+    EXPECT_LT(encoded.at_least, 20'000'000u / 34 * 10);  // so many it has
+  });
+  EXPECT_LT(seconds, 1);
+  const std::string text = large.substr(0, 300'000) + "<｜User｜>" + large.substr(0, 300'000);
+  const std::size_t whole = tokenizer_->encode(text).size();
+  for (const std::size_t most : {std::size_t{0}, std::size_t{1}, whole / 4, whole / 2, whole - 1, whole, whole + 1}) {
+    const Tokenizer::Bounded encoded = bounded(text, most);
+    EXPECT_EQ(encoded.is_whole, most >= whole) << most;
+    EXPECT_LE(encoded.at_least, whole) << most;
+    EXPECT_EQ(encoded.at_least > most, most < whole) << most;
+    if (encoded.is_whole) {
+      EXPECT_EQ(encoded.tokens, tokenizer_->encode(text)) << most;
+    }
+  }
+}
+
 TEST(PieceCache, KeepsTheLastUsedAndNoMoreThanItsCapacity) {
   PieceCache cache(32);
   std::vector<Token> out;

@@ -20,7 +20,8 @@ struct BackEndOptions {
   int device = 0;  // which GPU
 };
 
-inline constexpr std::int64_t kUsualContext = 32768;  // tokens, where none are named; less if the model was made for less
+inline constexpr std::int64_t kUsualContext =
+    32768;  // tokens, where none are named; less if the model was made for less
 
 struct ModelOptions {
   std::string model;     // after parsing never empty: without MODEL, the demo's
@@ -58,7 +59,8 @@ int usual_rows(const BackEndOptions& options);
 
 /// Loads the model and says on stderr what decisions were made and how much memory it will need, of the machine or of
 /// the device: for a sequence of `context` tokens (0: 32768, or what the model was made for), beside `others` bytes of
-/// models that are loaded already; steps of max_rows tokens (0: usual_rows). Throws Error::no_memory if the plan cannot fit, and what make_ops and Engine throw.
+/// models that are loaded already; steps of max_rows tokens (0: usual_rows). Throws Error::no_memory if the plan cannot
+/// fit, and what make_ops and Engine throw.
 std::unique_ptr<Engine> load_engine(const ModelOptions& options, int max_rows = 0, std::int64_t context = 0,
                                     std::uint64_t others = 0);
 

@@ -6,13 +6,16 @@
 #include <malloc.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <ctime>
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "base/error.h"
@@ -25,11 +28,13 @@
 #include "server/log.h"
 #include "server/operations.h"
 #include "server/replay_file.h"
+#include "server/trace.h"
+#include "text/python_json.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kUsualContext = 131072;
+constexpr std::int64_t kServeContext = 131072;
 constexpr double kWatchSeconds = 0.5;                        // between two looks at whether the device still works
 constexpr int kLooksToTrim = 20;                             // after which free memory goes back to the system
 constexpr double kDrainSeconds = 5;                          // for the last bytes, after the last answer has ended
@@ -39,6 +44,33 @@ constexpr std::size_t kReplayBytes = std::size_t{64} << 20;  // of turns that ar
 std::string name_from(const std::string& path) {
   const auto split = parse_split_name(path);
   return split ? split->prefix.filename().string() : std::filesystem::path(path).stem().string();
+}
+
+/// What `call` throws, as wrong settings: a restart would find the same, so whoever supervises the server is told by
+/// the exit code not to try.
+template <class Call>
+void as_settings(Call call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    if (error.kind() != Error::Kind::io && error.kind() != Error::Kind::no_memory) throw;
+    throw Error(Error::Kind::bad_argument, error.what());
+  }
+}
+
+/// Makes the folder, for its owner only if it is new. Throws Error::bad_argument if there can be none. One in which
+/// nothing can be written is read nevertheless.
+void make_cache_folder(const std::filesystem::path& path) {
+  const std::filesystem::path folder = path.has_filename() ? path : path.parent_path();  // "states/"
+  std::error_code error;
+  const std::filesystem::path parent = folder.parent_path();
+  if (!parent.empty()) std::filesystem::create_directories(parent, error);
+  if (::mkdir(folder.c_str(), 0700) == 0) return;
+  const int code = errno;
+  if (!std::filesystem::is_directory(folder, error))
+    throw Error(Error::Kind::bad_argument,
+                fmt::format("--cache-dir: {}: {}, expected a directory or a new name", folder.string(),
+                            std::generic_category().message(code == EEXIST ? ENOTDIR : code)));
 }
 
 /// Signals that are waited for instead of being handled. Threads made after this inherit that they are blocked.
@@ -78,6 +110,30 @@ void raise_file_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);  // if not, there are fewer connections
 }
 
+/// The settings that the server's handlers do not need to know, for /props. Where secrets lie is not told.
+Json start_settings_of(const ServeOptions& options, int port) {
+  const BackEndOptions& back_end = options.model.back_end;
+  return {{"backend", back_end.backend},
+          {"device", back_end.device},
+          {"threads", back_end.threads},
+          {"level", back_end.level},
+          {"rocmfp2", options.model.rocmfp2},
+          {"type_108", options.model.type_108},
+          {"host", options.http.host},
+          {"port", port},
+          {"tls", !options.http.tls_certificate.empty()},
+          {"cors", options.http.cors_origins},
+          {"http_threads", options.http.worker_threads},
+          {"connections", options.http.connections},
+          {"stop_seconds", options.stop_seconds},
+          {"stuck_seconds", options.stuck_seconds},
+          {"chunk", options.chunk},
+          {"cap_by_budget", options.caps_by_budget_tokens},
+          {"replace_unsupported", options.replaces_unsupported},
+          {"log_level", options.log_level},
+          {"log_json", options.is_log_json}};
+}
+
 /// What the loading thread makes, in the order it depends on each other.
 struct Loaded {
   std::unique_ptr<Engine> engine;
@@ -95,7 +151,11 @@ class Serve {
   int run() {
     for (const std::string& note : environment_notes()) log_.warning(note);
     if (options_.model.is_demo) log_.info("no MODEL given, so the demo model runs", {{"model", options_.model.model}});
-    plan();
+    as_settings([this] {
+      plan();
+      if (!options_.settings.trace.empty()) make_trace_folder(options_.settings.trace);
+    });
+    if (!options_.settings.scheduler.cache_dir.empty()) make_cache_folder(options_.settings.scheduler.cache_dir);
     const Signals signals;
     raise_file_limit();
     listen();
@@ -121,7 +181,7 @@ class Serve {
     if (settings.context > config.context_length)
       throw Error(Error::Kind::bad_argument, fmt::format("--context: {}, expected at most the model's {}",
                                                          settings.context, config.context_length));
-    if (settings.context == 0) settings.context = std::min(kUsualContext, config.context_length);
+    if (settings.context == 0) settings.context = std::min(kServeContext, config.context_length);
     trained_context_ = config.context_length;
     model_bytes_ = file.file_bytes();
     for (const GgufTensor& tensor : file.tensors()) {
@@ -220,6 +280,14 @@ class Serve {
 
   std::shared_ptr<const Router> make_router(const Tokenizer& tokenizer, const std::string& fingerprint) {
     auto router = std::make_shared<Router>();
+    const auto kept = add_api(*router, {.settings = options_.settings,
+                                        .tokenizer = tokenizer,
+                                        .source = *loaded_.source,
+                                        .fingerprint = fingerprint,
+                                        .replay = loaded_.replay,
+                                        .replaces_unsupported = options_.replaces_unsupported,
+                                        .caps_by_budget_tokens = options_.caps_by_budget_tokens,
+                                        .warn = [this](const std::string& text) { log_.warning(text); }});
     add_operations(*router, {.settings = options_.settings,
                              .tokenizer = tokenizer,
                              .trained_context = trained_context_,
@@ -229,15 +297,9 @@ class Serve {
                              .memory_bytes = memory_bytes_,
                              .stuck_seconds = options_.stuck_seconds,
                              .status = [this] { return loaded_.scheduler->status(); },
-                             .counters = [this] { return server_->counters(); }});
-    add_api(*router, {.settings = options_.settings,
-                      .tokenizer = tokenizer,
-                      .source = *loaded_.source,
-                      .fingerprint = fingerprint,
-                      .replay = loaded_.replay,
-                      .replaces_unsupported = options_.replaces_unsupported,
-                      .caps_by_budget_tokens = options_.caps_by_budget_tokens,
-                      .warn = [this](const std::string& text) { log_.warning(text); }});
+                             .counters = [this] { return server_->counters(); },
+                             .kept = kept,
+                             .start_settings = start_settings_of(options_, server_->port())});
     return router;
   }
 

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
+#include "cli/config_file.h"
 #include "cli/demo.h"
 #include "engine/sampler.h"
 #include "server/log.h"
@@ -27,11 +29,13 @@ void add_http_options(CLI::App& command, ServeOptions& options) {
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
   group(command.add_option("--api-key-file", options.key_file,
-                           "file of API keys, one a line; without it everybody is let in"));
-  group(command.add_option("--tls-cert", http.tls_certificate, "certificate chain for https, a PEM file"));
-  group(command.add_option("--tls-key", http.tls_key, "its private key, a PEM file"));
-  group(command.add_option("--cors", http.cors_origins,
-                           "origins whose pages may call this server, as in http://localhost:3000; * for all"))
+                           "file of API keys, one a line; default: none, everybody is let in"));
+  group(command.add_option("--tls-cert", http.tls_certificate,
+                           "certificate chain for https, a PEM file; default: none, plain http"));
+  group(command.add_option("--tls-key", http.tls_key, "its private key, a PEM file; default: none"));
+  group(command.add_option(
+            "--cors", http.cors_origins,
+            "origins whose pages may call this server, as in http://localhost:3000; * for all; default: none"))
       ->delimiter(',');
   group(command.add_option("--http-threads", http.worker_threads, "threads that read and render requests"))
       ->check(CLI::Range(1, 256))
@@ -51,8 +55,9 @@ void add_http_options(CLI::App& command, ServeOptions& options) {
   group(command.add_option("--stuck-seconds", options.stuck_seconds, "a step of the model that takes longer has hung"))
       ->check(CLI::Range(1.0, 1e6))
       ->capture_default_str();
-  group(command.add_flag("!--no-metrics", options.settings.has_metrics, "do not serve /metrics"));
-  group(command.add_flag("!--no-slots", options.settings.has_slots, "do not serve /slots"));
+  group(
+      command.add_flag("!--no-metrics", options.settings.has_metrics, "do not serve /metrics; default: it is served"));
+  group(command.add_flag("!--no-slots", options.settings.has_slots, "do not serve /slots; default: it is served"));
 }
 
 void add_engine_options(CLI::App& command, ServeOptions& options) {
@@ -82,9 +87,8 @@ void add_engine_options(CLI::App& command, ServeOptions& options) {
                            "tokens of a prompt between states that are kept for later prompts"))
       ->check(CLI::Range(std::int64_t{128}, std::int64_t{1} << 30))
       ->capture_default_str();
-  group(command.add_option("--chunk", options.chunk, "tokens a step, at most"))
-      ->check(CLI::Range(1, 1 << 16))
-      ->capture_default_str();
+  group(command.add_option("--chunk", options.chunk, "tokens a step, at most; default: 512, on a GPU 4096"))
+      ->check(CLI::Range(1, 1 << 16));
   group(command.add_option("--step-seconds", scheduler.step_seconds,
                            "length of a step that reads a prompt while nobody else waits"))
       ->check(CLI::Range(0.01, 60.0))
@@ -100,10 +104,11 @@ void add_answer_options(CLI::App& command, ServeOptions& options) {
   const auto group = [](CLI::Option* option) { return option->group("Answers"); };
   group(command.add_option("--model-name", settings.model_name,
                            "what the model is called in answers and lists; default: the file's name"));
-  group(command.add_option("--alias", settings.aliases, "another name for it; may be repeated"))
+  group(command.add_option("--alias", settings.aliases, "another name for it; may be repeated; default: none"))
       ->delimiter(',')
       ->allow_extra_args(false);
-  group(command.add_flag("--strict-model", settings.is_strict_model, "refuse requests for other names with 404"));
+  group(command.add_flag("--strict-model", settings.is_strict_model,
+                         "refuse requests for other names with 404; default: any name is served"));
   group(command.add_option("--profile", settings.profile,
                            "release whose prompts are rendered: preview, 0731; auto = what the file says"))
       ->check(CLI::IsMember({"auto", "preview", "0731"}))
@@ -141,27 +146,77 @@ void add_log_options(CLI::App& command, ServeOptions& options) {
   group(command.add_option("--log-level", options.log_level, "debug, info, warning, error, off"))
       ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}))
       ->capture_default_str();
-  group(command.add_flag("--log-json", options.is_log_json, "a JSON object a line"));
+  group(command.add_flag("--log-json", options.is_log_json, "a JSON object a line; default: text"));
   group(command.add_option("--trace", options.settings.trace,
                            "folder for a file a request: its prompt, tokens and parser events; default: none"));
 }
 
-/// Sets what the file says and the command line does not. Throws CLI errors, which name the option.
+/// A flag's value in a file, which may be written in the ways that INI files have for it.
+std::string truth_of(const ConfigSetting& setting) {
+  if (setting.kind == ConfigSetting::Kind::truth) return setting.values.front();
+  if (setting.kind == ConfigSetting::Kind::words)
+    for (const auto& [word, truth] : {std::pair("true", "true"),
+                                      {"yes", "true"},
+                                      {"on", "true"},
+                                      {"1", "true"},
+                                      {"false", "false"},
+                                      {"no", "false"},
+                                      {"off", "false"},
+                                      {"0", "false"}})
+      if (setting.values.front() == word) return truth;
+  throw CLI::ConversionError("a switch, expected true or false");
+}
+
+/// The words of an INI value that may be several.
+std::vector<std::string> words_of(const std::string& text) {
+  std::vector<std::string> words;
+  for (std::size_t at = 0; (at = text.find_first_not_of(" \t,", at)) != std::string::npos;) {
+    const std::size_t end = std::min(text.find_first_of(" \t,", at), text.size());
+    words.push_back(text.substr(at, end - at));
+    at = end;
+  }
+  return words;
+}
+
+void set_option(CLI::Option& option, const ConfigSetting& setting) {
+  using Kind = ConfigSetting::Kind;
+  if (setting.values.empty()) return;
+  const bool takes_several = option.get_items_expected_max() > 1;
+  if (option.get_items_expected_min() == 0) {  // a flag, which may mean the opposite of its name
+    option.add_result(option.get_flag_value(setting.name, truth_of(setting)));
+  } else if (setting.kind == Kind::truth) {
+    throw CLI::ConversionError("true or false, but it is no switch; expected a value");
+  } else if (setting.kind == Kind::list && !takes_several) {
+    throw CLI::ConversionError("an array, expected one value");
+  } else if (setting.kind == Kind::words && takes_several) {
+    option.add_result(words_of(setting.values.front()));
+  } else {
+    option.add_result(setting.values);
+  }
+  option.run_callback();
+}
+
+/// Sets what the file says and the command line does not. Throws Error::bad_argument, which names file and line.
 void read_config(CLI::App& command, const std::string& path) {
-  for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_file(path)) {
-    if (item.name == "++" || item.name == "--") continue;  // the beginning and end of a section
-    const bool is_ours = item.parents.empty() || (item.parents.size() == 1 && item.parents.front() == "serve");
+  std::set<std::string> seen;
+  for (const ConfigSetting& setting : read_config_file(path)) {
+    const auto refuse = [&](const std::string& words) {
+      throw Error(Error::Kind::bad_argument, fmt::format("{}:{}: {}", path, setting.line, words));
+    };
+    const bool is_ours = setting.section.empty() || setting.section == "serve";
+    const std::string full_name = is_ours ? setting.name : setting.section + "." + setting.name;
     CLI::Option* option =
-        is_ours ? command.get_option_no_throw(item.name == "model" ? "MODEL" : "--" + item.name) : nullptr;
-    if (option == nullptr || item.name == "config" || item.name == "help")
-      throw CLI::ConfigError(path + ": " + item.fullname() + " is no setting, expected the name of an option of serve");
+        is_ours ? command.get_option_no_throw(setting.name == "model" ? "MODEL" : "--" + setting.name) : nullptr;
+    if (option == nullptr || setting.name == "config" || setting.name == "help")
+      refuse(full_name + " is no setting, expected the name of an option of serve");
+    if (!seen.insert(setting.name).second) refuse(setting.name + " is set twice, expected each setting once");
     if (option->count() > 0) continue;
-    if (option->get_expected_min() == 0) {  // a flag, which may mean the opposite of its name
-      option->add_result(option->get_flag_value(item.name, CLI::ConfigTOML().to_flag(item)));
-    } else {
-      option->add_result(item.inputs);
+    try {
+      set_option(*option, setting);
+    } catch (const CLI::ParseError& error) {
+      const std::string words = error.what();
+      refuse(words.find(setting.name) == std::string::npos ? setting.name + ": " + words : words);
     }
-    option->run_callback();
   }
 }
 
@@ -176,8 +231,9 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
   add_model_options(command, options.model);
   command
       .add_option("--config", options.config,
-                  "file of settings, TOML or INI: name = value, by the names of these options without dashes; the "
-                  "command line wins")
+                  "file of settings, TOML, or INI if its name ends in .ini or .conf: name = value, by the names of "
+                  "these options without dashes; the "
+                  "command line wins; default: none")
       ->check(CLI::ExistingFile);
   add_http_options(command, options);
   add_engine_options(command, options);
@@ -193,6 +249,8 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
 }
 
 void check_serve_options(ServeOptions& options) {
+  if (options.http.host.empty())
+    throw Error(Error::Kind::bad_argument, "--host: empty, expected an address or a name; 0.0.0.0 for every address");
   if (options.http.tls_certificate.empty() != options.http.tls_key.empty())
     throw Error(Error::Kind::bad_argument, std::string(options.http.tls_key.empty() ? "--tls-key" : "--tls-cert") +
                                                ": missing, expected both of --tls-cert and --tls-key");
@@ -203,6 +261,8 @@ void check_serve_options(ServeOptions& options) {
       throw Error(Error::Kind::bad_argument,
                   "--cors: " + origin + ", expected an origin as in http://localhost:3000, without a path, or *");
   }
+  for (const std::string& alias : options.settings.aliases)
+    if (alias.empty()) throw Error(Error::Kind::bad_argument, "--alias: empty, expected a name");
   SchedulerOptions& scheduler = options.settings.scheduler;
   if (scheduler.cache_dir.empty() && !options.cache_disk.empty())
     throw Error(Error::Kind::bad_argument,
@@ -223,6 +283,7 @@ void check_serve_options(ServeOptions& options) {
   params.min_p = options.settings.min_p;
   check_sampler_params(params, 1 << 30);
   if (options.settings.max_tokens == 0) check_range("--max-tokens", 0, 1);
+  if (options.chunk == 0) options.chunk = usual_rows(options.model.back_end);
   check_range("--chunk", options.chunk, options.settings.scheduler.slots);
 }
 

@@ -21,7 +21,7 @@ struct ServeOptions {
   std::string key_file;
   std::string cache_ram = "auto", session_ram = "auto";
   std::string cache_disk;  // empty: not said
-  int chunk = 512;         // tokens a step
+  int chunk = 0;           // tokens a step; 0 until they are checked: usual_rows
   bool replaces_unsupported = false, caps_by_budget_tokens = false;
   double stuck_seconds = 300, stop_seconds = 30;
   std::string log_level = "info";

@@ -66,10 +66,9 @@ class DiskCache {
 
   /// Copies out of the back end what is not kept yet of a state after `tokens`, and has it written. One state is
   /// written at a time and none waits: it is taken when the one before has reached the disk, so that a process that is
-  /// killed loses the newest one at most. Does nothing if that takes longer than the cache's patience, or any time at all
-  /// if it is not to be patient, or if nothing
-  /// can be written. What begins a `waiting` prompt is not removed to make room. Returns whether the state is, or will
-  /// be, kept.
+  /// killed loses the newest one at most. Does nothing if that takes longer than the cache's patience, or any time at
+  /// all if it is not to be patient, or if nothing can be written. What begins a `waiting` prompt is not removed to
+  /// make room. Returns whether the state is, or will be, kept.
   bool put(std::span<const Token> tokens, const SequenceCache& cache, std::span<const float> logits,
            std::span<const std::span<const Token>> waiting = {}, bool is_patient = true);
 

@@ -180,7 +180,8 @@ std::string why_wrong(const EvalCase& expected, const EvalAnswer& answer) {
   if (!expected.contents.empty() &&
       std::find(expected.contents.begin(), expected.contents.end(), content) == expected.contents.end())
     return "another content";
-  if (expected.reasoning && without_space(answer.reasoning) != without_space(*expected.reasoning)) return "another reasoning";
+  if (expected.reasoning && without_space(answer.reasoning) != without_space(*expected.reasoning))
+    return "another reasoning";
   for (const std::string& part : expected.reasoning_contains)
     if (answer.reasoning.find(part) == std::string::npos) return "reasoning without " + quote_python(part);
   if (answer.calls.size() != expected.calls.size())

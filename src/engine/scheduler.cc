@@ -199,8 +199,9 @@ bool Scheduler::fits(const Job& job) const {
   return in_use <= options_.session_bytes;
 }
 
-/// Whether a job that has `to_run` tokens of its prompt to run may start: there is a free slot, or all are taken and one
-/// of them reads a prompt that has much more left. Then it need not wait for that: one job more than there are slots.
+/// Whether a job that has `to_run` tokens of its prompt to run may start: there is a free slot, or all are taken and
+/// one of them reads a prompt that has much more left. Then it need not wait for that: one job more than there are
+/// slots.
 bool Scheduler::has_room(std::size_t to_run) const {
   constexpr std::size_t kMuchMore = 4;  // times
   const auto slots = static_cast<std::size_t>(options_.slots);
@@ -259,7 +260,8 @@ void Scheduler::start(Waiting waiting) {
   try {
     PrefixCache::Found found;
     found.miss = Miss::disabled;
-    if (waiting.job.use_cache && !waiting.job.score_prompt && keeps_states()) found = find(waiting.job.prompt, refused.stats.restored);
+    if (waiting.job.use_cache && !waiting.job.score_prompt && keeps_states())
+      found = find(waiting.job.prompt, refused.stats.restored);
     const SamplerParams sampling = waiting.job.sampling;
     auto tokens = std::make_shared<std::vector<Token>>(waiting.job.prompt);
     SequenceCache cache = found.cache ? std::move(*found.cache) : engine_.new_sequence();
@@ -413,8 +415,7 @@ void Scheduler::snapshot(Active& active, bool with_logits) {
 void Scheduler::keep(const Active& active, SequenceCache cache, std::vector<float> logits) {
   const std::vector<std::span<const Token>> waiting = locked_waiting_prompts();
   if (disk_ != nullptr &&
-      !disk_->put(std::span<const Token>(*active.tokens).first(active.done), cache, logits, waiting,
-                  is_alone()) &&
+      !disk_->put(std::span<const Token>(*active.tokens).first(active.done), cache, logits, waiting, is_alone()) &&
       owed_.size() < kMostOwed)
     owed_.push_back({active.tokens, active.done});
   cache_.put(active.tokens, active.done, std::move(cache), std::move(logits), waiting);

@@ -133,7 +133,8 @@ struct SchedulerStatus {
   PrefixCache::Stats cache;
   DiskCache::Stats disk;
   std::uint64_t steps = 0, rows = 0;
-  std::uint64_t given_up = 0;  // steps of prefill that made way for a shorter prompt, and were run again
+  std::uint64_t answers_in_steps = 0;  // of every step, how many answers it went on with
+  std::uint64_t given_up = 0;          // steps of prefill that made way for a shorter prompt, and were run again
   std::uint64_t jobs_done = 0, jobs_failed = 0, jobs_cancelled = 0;
   std::uint64_t prompt_tokens = 0, reused_tokens = 0, generated_tokens = 0;
   double prefill_seconds = 0, decode_seconds = 0, step_seconds = 0;

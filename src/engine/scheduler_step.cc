@@ -168,6 +168,7 @@ void Scheduler::run_step() {
   }
   ++status_.steps;
   status_.rows += static_cast<std::uint64_t>(rows);
+  status_.answers_in_steps += order.size();
 }
 
 /// Adds what the engine has timed since the last call to the whole and to the jobs of the step.

@@ -27,7 +27,8 @@ std::string system_text(const Fields& body) {
   std::string text;
   for (std::size_t i = 0; i < system->size(); ++i) {
     const Fields block((*system)[i], indexed_name(body.name_of("system"), i));
-    const std::string part = block.text("text");
+    if (block.text("type", "text") != "text") block.refuse("type", "text");
+    const std::string part = text_of(block);
     if (part.empty() || part.starts_with(kBilling)) continue;
     if (!text.empty()) text += "\n\n";
     text += part;
@@ -40,7 +41,7 @@ std::string other_block(const Fields& block, const std::string& type, const Read
   return "[Unsupported " + type + "]";
 }
 
-std::string tool_result(const Fields& block, const std::vector<ClientTool>& tools) {
+std::string tool_result(const Fields& block, std::vector<ClientTool>& tools) {
   const Json* content = block.find("content");
   if (content == nullptr || !content->is_array()) return result_text(block, "content");
   std::string text;
@@ -49,11 +50,13 @@ std::string tool_result(const Fields& block, const std::vector<ClientTool>& tool
     const Fields part((*content)[i], indexed_name(block.name_of("content"), i));
     const std::string type = part.text("type");
     if (is_text_part(type)) {
-      text += part.text("text");
+      text += text_of(part);
     } else if (type == "tool_reference") {
       const std::string name = part.text("tool_name");
-      const ClientTool* tool = find_tool(tools, name);
-      text += tool == nullptr ? name : dump_python(tool->function);
+      const auto tool =
+          std::find_if(tools.begin(), tools.end(), [&](const ClientTool& one) { return one.name == name; });
+      text += tool == tools.end() ? name : dump_python(tool->function);
+      if (tool != tools.end()) tool->is_referred = true;
     } else {
       text += "[Unsupported " + type + "]";
     }
@@ -74,12 +77,14 @@ ClientMessage assistant(const Fields& message, const ReaderOptions& options) {
     const Fields block((*content)[i], indexed_name(message.name_of("content"), i));
     const std::string type = block.text("type");
     if (type == "text") {
-      out.message.content += block.text("text");
+      out.message.content += text_of(block);
     } else if (type == "thinking") {
       out.message.reasoning += block.text("thinking");
       if (std::string signature = block.text("signature"); !signature.empty()) out.replay_key = std::move(signature);
     } else if (type == "tool_use") {
       const Json* input = block.find("input");
+      if (input != nullptr && !input->is_object()) block.refuse("input", "an object");
+      if (block.text("name").empty()) block.refuse("name", "the name of a tool");
       out.message.tool_calls.push_back(
           {block.text("id"), block.text("name"), input == nullptr ? "{}" : dump_python(*input)});
     } else if (type != "redacted_thinking") {
@@ -90,7 +95,7 @@ ClientMessage assistant(const Fields& message, const ReaderOptions& options) {
 }
 
 /// A user message: texts that stand together are one part of the turn, and every result is one.
-void add_user(const Fields& message, Role role, const std::vector<ClientTool>& tools, const ReaderOptions& options,
+void add_user(const Fields& message, Role role, std::vector<ClientTool>& tools, const ReaderOptions& options,
               std::vector<ClientMessage>& out) {
   const Json* content = message.find("content");
   Message text;
@@ -118,7 +123,7 @@ void add_user(const Fields& message, Role role, const std::vector<ClientTool>& t
       out.push_back({std::move(result)});
       continue;
     }
-    text.content += type == "text" ? block.text("text") : other_block(block, type, options);
+    text.content += type == "text" ? text_of(block) : other_block(block, type, options);
     is_open = true;
   }
   close();
@@ -126,7 +131,7 @@ void add_user(const Fields& message, Role role, const std::vector<ClientTool>& t
 
 }  // namespace
 
-std::vector<ClientMessage> read_anthropic_messages(const Fields& body, const std::vector<ClientTool>& tools,
+std::vector<ClientMessage> read_anthropic_messages(const Fields& body, std::vector<ClientTool>& tools,
                                                    const ReaderOptions& options) {
   const Json* list = body.array("messages");
   if (list == nullptr || list->empty()) body.refuse("messages", "at least one message");

@@ -42,13 +42,22 @@ Json plain_numbers(Json value) {
   return value;
 }
 
-void add_api(Router& router, const ApiSources& sources) {
+std::function<ApiKept()> add_api(Router& router, const ApiSources& sources) {
   const auto api = std::make_shared<ApiState>(sources);
   add_chat_api(router, api);
   add_completions_api(router, api);
   add_llama_api(router, api);
   add_anthropic_api(router, api);
   add_responses_api(router, api);
+  return [api] {
+    return ApiKept{.turns = api->replay->size(),
+                   .turn_bytes = api->replay->bytes(),
+                   .turn_limit_bytes = api->replay->budget(),
+                   .responses = api->responses.size(),
+                   .responses_limit = api->sources.responses,
+                   .response_bytes = api->responses.bytes(),
+                   .response_limit_bytes = api->sources.response_bytes};
+  };
 }
 
 }  // namespace lockstep

@@ -34,7 +34,15 @@ struct ApiSources {
   std::function<void(const std::string&)> warn = {};  // told what is worth a line in the log; may be empty
 };
 
-/// Adds the routes. Throws Error::unsupported if the vocabulary cannot carry a chat.
-void add_api(Router& router, const ApiSources& sources);
+/// What is kept for later requests, and so grows after the start until a limit is met. Bytes are of texts; as objects
+/// they take a few times as much.
+struct ApiKept {
+  std::size_t turns = 0, turn_bytes = 0, turn_limit_bytes = 0;  // as they were sampled (text/replay.h)
+  std::size_t responses = 0, responses_limit = 0, response_bytes = 0, response_limit_bytes = 0;
+};
+
+/// Adds the routes. Throws Error::unsupported if the vocabulary cannot carry a chat. What it returns may be called from
+/// any thread, also after the router is gone.
+std::function<ApiKept()> add_api(Router& router, const ApiSources& sources);
 
 }  // namespace lockstep

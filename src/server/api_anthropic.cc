@@ -174,7 +174,8 @@ class MessageReply : public Reply {
 
 void answer_message(const ApiShared& api, const std::shared_ptr<Exchange>& exchange) {
   const Json body = read_body(exchange->request());
-  const Ask ask = read_anthropic_ask(body, api->sources, *api->replay);
+  Ask ask = read_anthropic_ask(body, api->sources, *api->replay);
+  ask.request_id = exchange->request().id;
   const Plan plan = plan_ask(*api, ask, Family::anthropic);
   std::make_shared<MessageReply>(api, exchange, ask)->start(plan);
 }

@@ -13,7 +13,6 @@
 namespace lockstep {
 namespace {
 
-constexpr double kChunkSeconds = 60;      // of silence until a chunk, not only a comment, is sent
 constexpr double kProgressSeconds = 0.5;  // between two chunks of progress
 
 struct ChatOptions {
@@ -204,7 +203,8 @@ class ChatReply : public Reply {
 
 void answer_chat(const ApiShared& api, const std::shared_ptr<Exchange>& exchange) {
   const Json body = read_body(exchange->request());
-  const Ask ask = read_chat_ask(body, api->sources, *api->replay);
+  Ask ask = read_chat_ask(body, api->sources, *api->replay);
+  ask.request_id = exchange->request().id;
   const Fields fields(body);
   ChatOptions options;
   if (const auto stream = fields.object("stream_options"))

@@ -10,26 +10,25 @@
 namespace lockstep {
 namespace {
 
-constexpr double kChunkSeconds = 60;
 constexpr std::int64_t kDefaultTokens = 16;  // OpenAI's
 constexpr std::int64_t kMostAnswers = 128;   // prompts times answers each
 constexpr int kMostAlternatives = 20;
 
-std::vector<CompletionPrompt> prompts_of(const Fields& body, const Tokenizer& tokenizer) {
+std::vector<CompletionPrompt> prompts_of(const Fields& body, const ApiState& api) {
   const Json* value = body.find("prompt");
   if (value == nullptr) body.refuse("prompt", "a string, an array of token ids, or an array of these");
   std::vector<CompletionPrompt> out;
   if (value->is_array() && !is_token_list(*value)) {
     if (value->empty()) body.refuse("prompt", "at least one prompt");
     for (std::size_t i = 0; i < value->size(); ++i)
-      out.push_back(prompt_of((*value)[i], indexed_name("prompt", i), tokenizer));
+      out.push_back(prompt_of((*value)[i], indexed_name("prompt", i), api.tokenizer(), api.context));
   } else {
-    out.push_back(prompt_of(*value, "prompt", tokenizer));
+    out.push_back(prompt_of(*value, "prompt", api.tokenizer(), api.context));
   }
   const std::string suffix = body.text("suffix");
   if (!suffix.empty() && body.flag("echo", false)) body.refuse("suffix", "it to be absent beside echo");
   if (!suffix.empty())
-    for (CompletionPrompt& prompt : out) fill_in_the_middle(prompt, suffix, {}, tokenizer);
+    for (CompletionPrompt& prompt : out) fill_in_the_middle(prompt, suffix, {}, api.tokenizer(), api.context);
   return out;
 }
 
@@ -55,7 +54,7 @@ CompletionAsk read_ask(const Json& json, const ApiState& api) {
     if (*alternatives < 0 || *alternatives > kMostAlternatives) body.refuse("logprobs", "0 to 20");
     ask.logprobs = static_cast<int>(*alternatives);
   }
-  ask.prompts = prompts_of(body, api.tokenizer());
+  ask.prompts = prompts_of(body, api);
   if (static_cast<std::int64_t>(ask.prompts.size()) * count > kMostAnswers)
     throw ApiError(400,
                    "prompt: " + std::to_string(ask.prompts.size()) + " prompts with n of " + std::to_string(count) +

@@ -35,7 +35,8 @@ ApiKeys::ApiKeys(const std::filesystem::path& path) {
                                                  ": a character that a header cannot carry, expected one key a line");
     digests_.push_back(digest_of(key));
   }
-  if (in.bad()) throw Error(Error::Kind::io, "API key file " + path.string() + ": cannot be read");
+  if (in.bad())
+    throw Error(Error::Kind::bad_argument, "API key file " + path.string() + ": cannot be read, expected a text file");
   if (digests_.empty())
     throw Error(Error::Kind::bad_argument, "API key file " + path.string() + ": holds no key, expected one a line");
 }

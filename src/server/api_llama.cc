@@ -22,15 +22,17 @@ CompletionAsk read_common(const Fields& body, const ApiState& api) {
 }
 
 /// A string, token ids, or both one after another: ["text", 12, 34, "text"].
-CompletionPrompt mixed_prompt(const Fields& body, const Tokenizer& tokenizer) {
+CompletionPrompt mixed_prompt(const Fields& body, const ApiState& api) {
   const Json* value = body.find("prompt");
   if (value == nullptr) body.refuse("prompt", "a string, token ids, or an array of both");
-  if (!value->is_array() || is_token_list(*value)) return prompt_of(*value, "prompt", tokenizer);
+  if (!value->is_array() || is_token_list(*value)) return prompt_of(*value, "prompt", api.tokenizer(), api.context);
   Json ids = Json::array();
   for (std::size_t i = 0; i < value->size(); ++i) {
     const Json& part = (*value)[i];
     if (part.is_string()) {
-      for (const Token token : tokenizer.encode(part.get_ref<const std::string&>())) ids.push_back(token);
+      const CompletionPrompt read = prompt_of(part, indexed_name("prompt", i), api.tokenizer(), api.context);
+      if (read.at_least > 0) return read;
+      for (const Token token : read.listed) ids.push_back(token);
     } else if (part.is_number_integer()) {
       ids.push_back(part);
     } else {
@@ -38,13 +40,13 @@ CompletionPrompt mixed_prompt(const Fields& body, const Tokenizer& tokenizer) {
     }
   }
   if (ids.empty()) throw ApiError(400, "prompt: empty, expected text or tokens", "prompt");
-  return prompt_of(ids, "prompt", tokenizer);
+  return prompt_of(ids, "prompt", api.tokenizer(), api.context);
 }
 
 CompletionAsk read_completion(const Json& json, const ApiState& api) {
   const Fields body(json);
   CompletionAsk ask = read_common(body, api);
-  ask.prompts = {mixed_prompt(body, api.tokenizer())};
+  ask.prompts = {mixed_prompt(body, api)};
   check_prompts(ask, api);
   return ask;
 }
@@ -63,7 +65,7 @@ CompletionAsk read_infill(const Json& json, const ApiState& api) {
   for (const char* key : {"input_prefix", "input_suffix"})
     if (!body.has(key)) body.refuse(key, "a string, which may be empty");
   prompt.text += body.text("input_prefix");
-  fill_in_the_middle(prompt, body.text("input_suffix"), body.text("prompt"), api.tokenizer());
+  fill_in_the_middle(prompt, body.text("input_suffix"), body.text("prompt"), api.tokenizer(), api.context);
   ask.prompts = {std::move(prompt)};
   check_prompts(ask, api);
   return ask;
@@ -75,13 +77,12 @@ class LlamaReply : public CompletionReply {
 
  protected:
   void stream_piece(int, const AnswerPiece& piece) override {
-    tokens_ += static_cast<std::int64_t>(piece.tokens.size());
     send_data({{"index", 0},
                {"content", piece.event.text},
                {"tokens", ids_of(piece.tokens)},
                {"stop", false},
                {"id_slot", -1},
-               {"tokens_predicted", tokens_},
+               {"tokens_predicted", choice(0).sampled},
                {"tokens_evaluated", prompt_tokens()}});
   }
   void stream_end() override { send_data(last("", {})); }
@@ -128,8 +129,6 @@ class LlamaReply : public CompletionReply {
             {"timings", timings()},
             {"lockstep", lockstep_object()}};
   }
-
-  std::int64_t tokens_ = 0;  // told in the stream, if the client wants them
 };
 
 }  // namespace

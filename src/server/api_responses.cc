@@ -26,6 +26,10 @@ struct ResponseOptions {
 Json items_of(const Fields& body) {
   const Json* input = body.find("input");
   if (input == nullptr) body.refuse("input", "a string or an array of items");
+  const bool is_empty =
+      (input->is_string() && input->get_ref<const std::string&>().empty()) || (input->is_array() && input->empty());
+  if (is_empty && !body.has("previous_response_id"))
+    throw ApiError(400, body.name_of("input") + ": empty, expected a text or at least one item", body.name_of("input"));
   if (input->is_string()) return Json::array({{{"type", "message"}, {"role", "user"}, {"content", *input}}});
   if (!input->is_array()) body.refuse("input", "a string or an array of items");
   return *input;
@@ -344,8 +348,11 @@ void answer_response(const ApiShared& api, const std::shared_ptr<Exchange>& exch
   follow_references(*api, options.input);
   options.is_stored = fields.flag("store", true);
   if (const Json* include = fields.array("include"))
-    for (const Json& what : *include)
+    for (std::size_t i = 0; i < include->size(); ++i) {
+      const Json& what = (*include)[i];
+      if (!what.is_string()) refuse_field(indexed_name("include", i), what, "a string");
       if (what == "reasoning.encrypted_content") options.encrypts_reasoning = true;
+    }
   Json items = options.input;
   if (const Json* conversation = fields.find("conversation"); conversation != nullptr)
     throw ApiError(400, "conversation: none is kept here, expected the full input", "conversation",
@@ -362,10 +369,10 @@ void answer_response(const ApiShared& api, const std::shared_ptr<Exchange>& exch
     items = std::move(*before);
   }
   Ask ask = read_response_ask(body, items, api->sources, *api->replay);
-  if (const auto alternatives = fields.integer("top_logprobs"); alternatives.value_or(0) > 0) {
-    if (*alternatives > 20) fields.refuse("top_logprobs", "0 to 20");
-    ask.logprobs = static_cast<int>(*alternatives);
-  }
+  ask.request_id = exchange->request().id;
+  const std::int64_t alternatives = fields.integer("top_logprobs").value_or(0);
+  if (alternatives < 0 || alternatives > 20) fields.refuse("top_logprobs", "0 to 20");
+  if (alternatives > 0) ask.logprobs = static_cast<int>(alternatives);
   const Plan plan = plan_ask(*api, ask, Family::openai);
   options.request = body;
   options.body_bytes = exchange->request().body.size();
@@ -374,6 +381,8 @@ void answer_response(const ApiShared& api, const std::shared_ptr<Exchange>& exch
 
 void answer_stored(const ApiShared& api, const std::shared_ptr<Exchange>& exchange) {
   const std::string& id = exchange->request().rest;
+  if (id.find('/') != std::string::npos)
+    throw ApiError(404, "no such path: GET /v1/responses/" + id + ", expected /v1/responses/ID", {}, "not_found");
   const std::optional<Json> found = api->responses.response(id);
   if (!found) throw ApiError(404, "response '" + id + "' is not kept here", "response_id", "response_not_found");
   respond(*exchange, *found);

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-enum class Protocol { chat, anthropic, responses };
+constexpr std::size_t kMostModelName = 1000;
 
 constexpr int kMostAnswers = 16;
 constexpr int kMostAlternatives = 20;
@@ -18,8 +18,8 @@ constexpr int kMostAlternatives = 20;
 Effort effort_of(const std::string& name, const std::string& field) {
   try {
     return effort_named(name, field);
-  } catch (const Error& error) {
-    throw ApiError(400, error.what(), field);
+  } catch (const Error&) {
+    refuse_field(field, Json(name), "none, minimal, low, medium, high, xhigh or max");
   }
 }
 
@@ -27,6 +27,7 @@ Effort effort_of(const std::string& name, const std::string& field) {
 std::optional<bool> said_thinking(const Fields& body) {
   if (const Json* thinking = body.find("thinking")) {
     if (thinking->is_boolean()) return thinking->get<bool>();
+    if (!thinking->is_object()) body.refuse("thinking", "an object with a type, or true or false");
     const Fields object(*thinking, body.name_of("thinking"));
     const std::string type = object.text("type");
     if (type != "enabled" && type != "adaptive" && type != "auto" && type != "disabled")
@@ -50,9 +51,8 @@ std::pair<std::string, std::string> said_effort(const Fields& body, Protocol pro
   if (protocol == Protocol::anthropic) {
     if (const auto config = body.object("output_config"); config && config->has("effort"))
       return from(*config, "effort");
-  } else if (const Json* reasoning = body.find("reasoning"); reasoning != nullptr && reasoning->is_object()) {
-    const Fields fields(*reasoning, body.name_of("reasoning"));
-    if (fields.has("effort")) return from(fields, "effort");
+  } else if (const std::optional<Fields> reasoning = body.object("reasoning")) {
+    if (reasoning->has("effort")) return from(*reasoning, "effort");
   }
   if (const auto kwargs = body.object("chat_template_kwargs"); kwargs && kwargs->has("reasoning_effort"))
     return from(*kwargs, "reasoning_effort");
@@ -89,12 +89,26 @@ void read_mode(Ask& ask, const Fields& body, Protocol protocol, const ApiSources
 
   if (settings.thinking_budget >= 0) ask.thinking_budget = settings.thinking_budget;
   const Json* thinking = body.find("thinking");
-  if (sources.caps_by_budget_tokens && thinking != nullptr && thinking->is_object())
-    if (const auto budget = Fields(*thinking, "thinking").integer("budget_tokens")) ask.thinking_budget = *budget;
+  if (thinking != nullptr && thinking->is_object()) {
+    const Fields fields(*thinking, body.name_of("thinking"));
+    if (const auto budget = fields.integer("budget_tokens")) {
+      if (*budget < 0) fields.refuse("budget_tokens", "a number of tokens");
+      if (sources.caps_by_budget_tokens) ask.thinking_budget = *budget;
+    }
+  }
   if (const auto budget = body.integer("thinking_budget")) {
     if (*budget < -1) body.refuse("thinking_budget", "a number of tokens, or -1 for no bound");
     ask.thinking_budget = *budget == -1 ? std::nullopt : budget;
   }
+}
+
+/// A schema as the form of the answer; `field` is what holds it in the request.
+void hold_to_schema(Ask& ask, const Json& schema, const std::string& field, bool is_strict) {
+  ask.format.kind = AnswerFormat::Kind::schema;
+  ask.format.schema = schema;
+  ask.format.field = field;
+  ask.format.is_strict = is_strict;
+  ask.chat.response_format = dump_python(schema);
 }
 
 /// {"type": "json_schema", "schema", "strict"?} and its kin, whatever it is called.
@@ -111,10 +125,8 @@ void read_format(Ask& ask, const Fields& format, bool may_be_strict) {
   const Fields& holder = inner ? *inner : format;
   const Json* schema = holder.find("schema");
   if (schema == nullptr || !(schema->is_object() || schema->is_boolean())) holder.refuse("schema", "a JSON schema");
-  ask.format.kind = AnswerFormat::Kind::schema;
-  ask.format.schema = *schema;
-  ask.format.is_strict = may_be_strict && holder.flag("strict", false);
-  ask.chat.response_format = dump_python(*schema);
+  const bool is_strict = holder.flag("strict", false);
+  hold_to_schema(ask, *schema, format.name(), may_be_strict && is_strict);
 }
 
 Ask begin(const Fields& body, Protocol protocol, const ApiSources& sources) {
@@ -128,8 +140,8 @@ Ask begin(const Fields& body, Protocol protocol, const ApiSources& sources) {
 }
 
 void finish(Ask& ask, const Fields& body, std::vector<ClientMessage> messages, const ApiSources& sources,
-            ReplayMap& replay) {
-  ask.tool_use = read_tool_use(body, ask.tools);
+            Protocol protocol, ReplayMap& replay) {
+  ask.tool_use = read_tool_use(body, ask.tools, protocol);
   for (const ClientTool& tool : ask.tools)
     if (!tool.is_deferred) ask.chat.tools.push_back(dump_python(tool.function));
   ask.chat.developer_as_system = true;
@@ -146,6 +158,8 @@ bool ends_with_words(const Ask& ask) {
 std::string read_model(const Fields& body, const ServerSettings& settings) {
   std::string model = body.text("model");
   if (model.empty()) return settings.model_name;
+  if (model.size() > kMostModelName)  // it is repeated in every event of the answer
+    body.refuse("model", "a name of at most " + std::to_string(kMostModelName) + " bytes");
   const bool is_known = model == settings.model_name ||
                         std::find(settings.aliases.begin(), settings.aliases.end(), model) != settings.aliases.end();
   if (settings.is_strict_model && !is_known)
@@ -170,9 +184,9 @@ Ask read_chat_ask(const Json& json, const ApiSources& sources, ReplayMap& replay
   ask.tools = read_chat_tools(body);
   if (const auto format = body.object("response_format")) {
     read_format(ask, *format, true);
-  } else if (const Json* schema = body.find("json_schema"); schema != nullptr && schema->is_object()) {
-    const Json wrapped = {{"type", "json_schema"}, {"schema", *schema}};
-    read_format(ask, Fields(wrapped, "json_schema"), true);
+  } else if (const Json* schema = body.find("json_schema")) {
+    if (!schema->is_object() && !schema->is_boolean()) body.refuse("json_schema", "a JSON schema");
+    hold_to_schema(ask, *schema, body.name_of("json_schema"), false);
   }
   const std::int64_t count = body.integer("n").value_or(1);
   if (count < 1 || count > kMostAnswers) body.refuse("n", "1 to 16 answers");
@@ -185,7 +199,7 @@ Ask read_chat_ask(const Json& json, const ApiSources& sources, ReplayMap& replay
     throw ApiError(400, "top_logprobs: " + std::to_string(alternatives) + ", expected logprobs: true beside it",
                    "top_logprobs");
   }
-  finish(ask, body, read_chat_messages(body, {sources.replaces_unsupported}), sources, replay);
+  finish(ask, body, read_chat_messages(body, {sources.replaces_unsupported}), sources, Protocol::chat, replay);
   const Fields last(body.array("messages")->back(), "messages");
   const bool is_continued = body.flag("continue_final_message", false) || last.flag("prefix", false);
   ask.chat.final_assistant =
@@ -205,7 +219,8 @@ Ask read_anthropic_ask(const Json& json, const ApiSources& sources, ReplayMap& r
   } else if (const auto format = body.object("output_format")) {
     read_format(ask, *format, false);
   }
-  finish(ask, body, read_anthropic_messages(body, ask.tools, {sources.replaces_unsupported}), sources, replay);
+  std::vector<ClientMessage> messages = read_anthropic_messages(body, ask.tools, {sources.replaces_unsupported});
+  finish(ask, body, std::move(messages), sources, Protocol::anthropic, replay);
   ask.chat.final_assistant = ends_with_words(ask) ? FinalAssistant::is_continued : FinalAssistant::opens_a_turn;
   return ask;
 }
@@ -217,7 +232,7 @@ Ask read_response_ask(const Json& json, const Json& items, const ApiSources& sou
   if (const auto text = body.object("text"))
     if (const auto format = text->object("format")) read_format(ask, *format, true);
   std::vector<ClientMessage> messages = read_response_items(body, items, ask.tools, {sources.replaces_unsupported});
-  finish(ask, body, std::move(messages), sources, replay);
+  finish(ask, body, std::move(messages), sources, Protocol::responses, replay);
   ask.chat.final_assistant = FinalAssistant::opens_a_turn;
   return ask;
 }

@@ -21,11 +21,13 @@ struct ApiSources;
 struct AnswerFormat {
   enum class Kind { text, object, schema } kind = Kind::text;
   Json schema;             // of Kind::schema
+  std::string field;       // that asked for it
   bool is_strict = false;  // a keyword that is not understood is an error
 };
 
 struct Ask {
-  std::string model;  // as the request says, or the server's
+  std::string request_id;  // for what is logged about it
+  std::string model;       // as the request says, or the server's
   bool is_stream = false;
   int count = 1;  // of answers
   ChatRequest chat;

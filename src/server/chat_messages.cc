@@ -31,9 +31,9 @@ Role role_of(const Fields& message) {
 }
 
 std::string reasoning_of(const Fields& message) {
-  for (const char* key : {"reasoning_content", "reasoning"})
-    if (const Json* value = message.find(key); value != nullptr && value->is_string()) return value->get<std::string>();
-  return {};
+  if (message.has("reasoning_content")) return message.text("reasoning_content");
+  const Json* reasoning = message.find("reasoning");  // an object in other servers' words
+  return reasoning != nullptr && reasoning->is_string() ? reasoning->get<std::string>() : std::string();
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "server/client_tools.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <utility>
 
@@ -29,6 +30,13 @@ ClientTool function_tool(Json function, std::string name) {
   return tool;
 }
 
+/// What every protocol's function may say: words, a schema, and whether it is to be kept to the letter.
+void check_function(const Fields& function, const char* schema, ClientTool& tool) {
+  function.text("description");
+  function.object(schema);
+  tool.is_strict = function.flag("strict", false);
+}
+
 /// A free-form tool as a function of one text.
 ClientTool custom_tool(const Fields& tool) {
   const std::string name = required_name(tool);
@@ -37,7 +45,7 @@ ClientTool custom_tool(const Fields& tool) {
     if (const std::string definition = format->text("definition"); !definition.empty())
       description = "Text of this " + format->text("syntax", "lark") + " grammar:\n" + definition;
   Json function = {{"name", name}};
-  if (const Json* text = tool.find("description")) function["description"] = *text;
+  if (tool.has("description")) function["description"] = tool.text("description");
   function["parameters"] = {{"type", "object"},
                             {"properties", {{"input", {{"type", "string"}, {"description", description}}}}},
                             {"required", Json::array({"input"})}};
@@ -78,6 +86,7 @@ void add_response_tool(const Json& json, const std::string& name, const std::str
   if (type == "function") {
     const std::string function_name = required_name(tool);
     out = function_tool(without_type(json), function_name);
+    check_function(tool, "parameters", out);
   } else if (type == "custom") {
     out = custom_tool(tool);
   } else if (type == "local_shell") {
@@ -93,13 +102,38 @@ void add_response_tool(const Json& json, const std::string& name, const std::str
   add(tools, std::move(out));
 }
 
-void name_one(ToolUse& use, const std::vector<ClientTool>& tools, const std::string& name,
+void name_one(ToolUse& use, const char* key, const std::vector<ClientTool>& tools, const std::string& name,
               const std::string& name_space = {}) {
   const ClientTool* tool = find_client_tool(tools, name, name_space);
   if (tool == nullptr)
-    throw ApiError(400, "tool_choice: '" + name + "', expected the name of one of the request's tools", "tool_choice");
+    throw ApiError(400, std::string(key) + ": '" + name + "', expected the name of one of the request's tools", key);
+  if (!tool->is_callable())
+    throw ApiError(400,
+                   std::string(key) + ": '" + name +
+                       "', expected a tool that the model has been shown: this one has defer_loading, and no "
+                       "tool_reference names it",
+                   key);
   use.is_required = true;
   use.only = tool->name;
+}
+
+/// Tools of the responses protocol that a server would run. There are none here: such a choice leaves it to the model.
+bool is_hosted(std::string_view type) {
+  constexpr std::array<std::string_view, 14> kHosted = {"file_search",
+                                                        "web_search",
+                                                        "web_search_preview",
+                                                        "web_search_preview_2025_03_11",
+                                                        "web_search_2025_08_26",
+                                                        "computer",
+                                                        "computer_use",
+                                                        "computer_use_preview",
+                                                        "code_interpreter",
+                                                        "image_generation",
+                                                        "mcp",
+                                                        "shell",
+                                                        "local_shell",
+                                                        "apply_patch"};
+  return std::find(kHosted.begin(), kHosted.end(), type) != kHosted.end();
 }
 
 /// The choice as a word. True if it was one.
@@ -132,13 +166,17 @@ std::vector<ClientTool> read_chat_tools(const Fields& body) {
       if (const std::string type = tool.text("type", "function"); type != "function") tool.refuse("type", "function");
       const std::optional<Fields> function = tool.object("function");
       if (!function) tool.refuse("function", "an object");
-      add(tools, function_tool(function->json(), required_name(*function)));
+      ClientTool out = function_tool(function->json(), required_name(*function));
+      check_function(*function, "parameters", out);
+      add(tools, std::move(out));
     }
   }
   if (const Json* list = body.array("functions"); list != nullptr && tools.empty()) {
     for (std::size_t i = 0; i < list->size(); ++i) {
       const Fields function((*list)[i], indexed_name(body.name_of("functions"), i));
-      add(tools, function_tool(function.json(), required_name(function)));
+      ClientTool out = function_tool(function.json(), required_name(function));
+      check_function(function, "parameters", out);
+      add(tools, std::move(out));
     }
   }
   return tools;
@@ -156,6 +194,7 @@ std::vector<ClientTool> read_anthropic_tools(const Fields& body) {
     if (const Json* description = tool.find("description")) function["description"] = *description;
     if (schema != nullptr) function["parameters"] = *schema;
     ClientTool out = function_tool(std::move(function), name);
+    check_function(tool, "input_schema", out);
     out.is_deferred = tool.flag("defer_loading", false);
     add(tools, std::move(out));
   }
@@ -167,34 +206,43 @@ void read_response_tools(const Json& list, const std::string& name, std::vector<
   for (std::size_t i = 0; i < list.size(); ++i) add_response_tool(list[i], indexed_name(name, i), {}, tools);
 }
 
-ToolUse read_tool_use(const Fields& body, const std::vector<ClientTool>& tools) {
+ToolUse read_tool_use(const Fields& body, const std::vector<ClientTool>& tools, Protocol protocol) {
   ToolUse use;
   use.is_parallel = body.flag("parallel_tool_calls", true);
   const char* key = body.has("tool_choice") ? "tool_choice" : "function_call";
   if (const Json* choice = body.find(key)) {
-    constexpr const char* kExpected = "auto, none, required, or an object that names a tool";
+    const bool is_anthropic = protocol == Protocol::anthropic;
+    const char* const expected = is_anthropic ? "an object whose type is auto, any, tool or none"
+                                              : "auto, none, required, or an object that names a tool";
     if (choice->is_string()) {
-      if (!choose(use, choice->get<std::string>())) body.refuse(key, kExpected);
+      if (is_anthropic || !choose(use, choice->get<std::string>())) body.refuse(key, expected);
     } else {
+      if (!choice->is_object()) body.refuse(key, expected);
       const std::optional<Fields> object = body.object(key);
-      const std::string type = object->text("type", "function");
+      const std::string type = object->text("type", is_anthropic ? "" : "function");
       if (const std::optional<bool> is_single = object->flag("disable_parallel_tool_use"); is_single == true)
         use.is_parallel = false;
       if (type == "function" || type == "tool" || type == "custom") {
         const std::optional<Fields> inner = object->object(type == "custom" ? "custom" : "function");
         const std::string name = inner ? inner->text("name") : object->text("name");
-        if (name.empty()) body.refuse(key, kExpected);
-        name_one(use, tools, name, object->text("namespace"));
+        if (name.empty()) body.refuse(key, expected);
+        name_one(use, key, tools, name, object->text("namespace"));
       } else if (type == "allowed_tools") {
         const std::optional<Fields> inner = object->object("allowed_tools");
-        choose(use, (inner ? *inner : *object).text("mode", "auto"));
-      } else {
-        choose(use, type);  // a tool of the server's own, which there is none of: as the model likes
+        const Fields& allowed = inner ? *inner : *object;
+        if (!choose(use, allowed.text("mode", "auto"))) allowed.refuse("mode", "auto or required");
+      } else if (!choose(use, type) && !(protocol == Protocol::responses && is_hosted(type))) {
+        object->refuse("type", is_anthropic ? "auto, any, tool or none" : "function, custom or allowed_tools");
       }
     }
   }
-  if (use.is_required && tools.empty())
-    throw ApiError(400, std::string(key) + ": a call is required, expected tools that can be called", key);
+  const bool is_any_callable =
+      std::any_of(tools.begin(), tools.end(), [](const ClientTool& tool) { return tool.is_callable(); });
+  if (use.is_required && !is_any_callable)
+    throw ApiError(400,
+                   std::string(key) + ": a call is required, expected tools that can be called" +
+                       (tools.empty() ? "" : ": all have defer_loading, and no tool_reference names one"),
+                   key);
   return use;
 }
 

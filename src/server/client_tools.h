@@ -16,10 +16,17 @@ struct ClientTool {
   std::string name;          // as the model sees it
   Json function;             // {"name", "description"?, "parameters"?, ...}: what the model is shown
   bool is_deferred = false;  // not shown until the client refers to it in a result
+  bool is_referred = false;  // and now it has
+  bool is_strict = false;    // a keyword of its schema that cannot be kept to is an error
   bool is_custom = false;    // its one parameter "input" is the client's free-form text
   std::string client_name;   // as the client knows it, inside its namespace
   std::string name_space;    // empty: none
+
+  /// The model has been shown it.
+  bool is_callable() const { return !is_deferred || is_referred; }
 };
+
+enum class Protocol { chat, anthropic, responses };
 
 const ClientTool* find_tool(const std::vector<ClientTool>& tools, std::string_view name);
 /// By the client's names.
@@ -40,7 +47,8 @@ struct ToolUse {
   bool is_parallel = true;
 };
 
-/// `tool_choice` and `parallel_tool_calls`, of all protocols. Throws ApiError 400, also for a tool that is not there.
-ToolUse read_tool_use(const Fields& body, const std::vector<ClientTool>& tools);
+/// `tool_choice` and `parallel_tool_calls`, of all protocols. Throws ApiError 400, also for a tool that is not there,
+/// and for a call that is required where there is none that the model could make.
+ToolUse read_tool_use(const Fields& body, const std::vector<ClientTool>& tools, Protocol protocol);
 
 }  // namespace lockstep

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "server/http_error.h"
+#include "server/plan.h"
 #include "text/utf8.h"
 
 namespace lockstep {
@@ -14,11 +16,18 @@ bool is_token_list(const Json& value) {
          std::all_of(value.begin(), value.end(), [](const Json& v) { return v.is_number_integer(); });
 }
 
-CompletionPrompt prompt_of(const Json& value, const std::string& name, const Tokenizer& tokenizer) {
+CompletionPrompt prompt_of(const Json& value, const std::string& name, const Tokenizer& tokenizer,
+                           std::int64_t context) {
   CompletionPrompt out;
   if (value.is_string()) {
     out.text = value.get<std::string>();
-    out.listed = tokenizer.encode(out.text);
+    const Span span{out.text, Trust::trusted};
+    Tokenizer::Bounded encoded = tokenizer.encode(std::span<const Span>(&span, 1), counted_tokens(context));
+    if (!encoded.is_whole) {
+      out.at_least = encoded.at_least;
+      return out;
+    }
+    out.listed = std::move(encoded.tokens);
   } else if (is_token_list(value)) {
     for (const Json& id : value) {
       if (id < 0 || id >= tokenizer.size())
@@ -36,7 +45,7 @@ CompletionPrompt prompt_of(const Json& value, const std::string& name, const Tok
 }
 
 void fill_in_the_middle(CompletionPrompt& prompt, const std::string& suffix, const std::string& begun,
-                        const Tokenizer& tokenizer) {
+                        const Tokenizer& tokenizer, std::int64_t context) {
   Prompt spans;
   const auto control = [&](std::string_view text) {
     spans.append(text, Trust::trusted);
@@ -49,11 +58,15 @@ void fill_in_the_middle(CompletionPrompt& prompt, const std::string& suffix, con
   spans.append(suffix, Trust::untrusted);
   control("<｜fim▁end｜>");
   spans.append(begun, Trust::untrusted);
-  prompt.tokens = tokenizer.encode(spans);
+  Tokenizer::Bounded encoded = tokenizer.encode(spans, counted_tokens(context));
+  prompt.tokens = std::move(encoded.tokens);
+  if (!encoded.is_whole) prompt.at_least = encoded.at_least;
 }
 
 void check_prompts(const CompletionAsk& ask, const ApiState& api) {
   for (const CompletionPrompt& prompt : ask.prompts) {
+    if (prompt.at_least > 0)
+      throw overflow_error(Family::openai, static_cast<std::int64_t>(prompt.at_least), api.context, false);
     const auto size = static_cast<std::int64_t>(prompt.tokens.size());
     const bool needs_room = ask.generation.limit != 0;
     if (size > api.context || (needs_room && size == api.context))

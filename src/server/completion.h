@@ -15,6 +15,7 @@ struct CompletionPrompt {
   std::vector<Token> tokens;  // what the model reads
   std::vector<Token> listed;  // what the client sent, as tokens: without a BOS that was put before it
   std::string text;           // as the client sent it
+  std::size_t at_least = 0;   // tokens; above 0: there are more than were counted, and `tokens` is empty
 };
 
 struct CompletionAsk {
@@ -27,11 +28,13 @@ struct CompletionAsk {
 };
 
 bool is_token_list(const Json& value);
-/// A string or an array of token ids. Throws ApiError 400 naming `name`.
-CompletionPrompt prompt_of(const Json& value, const std::string& name, const Tokenizer& tokenizer);
+/// A string or an array of token ids. Throws ApiError 400 naming `name`. Of a text that has more tokens than
+/// counted_tokens(context) only their least number is told.
+CompletionPrompt prompt_of(const Json& value, const std::string& name, const Tokenizer& tokenizer,
+                           std::int64_t context);
 /// Text before and after a hole, as the model was shown such texts; `begun` is what the hole already holds.
 void fill_in_the_middle(CompletionPrompt& prompt, const std::string& suffix, const std::string& begun,
-                        const Tokenizer& tokenizer);
+                        const Tokenizer& tokenizer, std::int64_t context);
 /// Throws ApiError 400 for prompts that are empty or leave no room for an answer.
 void check_prompts(const CompletionAsk& ask, const ApiState& api);
 

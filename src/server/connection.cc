@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "server/exchange.h"
+#include "server/origin.h"
 #include "server/random_id.h"
 
 namespace lockstep {
@@ -202,14 +203,13 @@ bool Connection::read_body() {
     refuse_broken(code);
     return true;
   }
+  if (size > reserved_body_ && !reserve_body(size)) {  // chunks, whose sum nobody knew
+    refuse_for_room();
+    return true;
+  }
   if (parser_->is_done()) {
     accept_exchange();
     dispatch();
-    return true;
-  }
-  if (transport_->body_bytes > transport_->options.all_bodies_bytes) {
-    should_close_ = true;
-    refuse(ApiError(503, "the server holds as many requests as it has room for, try again"));
     return true;
   }
   if (is_input_ended_) {
@@ -247,6 +247,13 @@ void Connection::on_head() {
   } catch (const ApiError& error) {
     return refuse(error);
   }
+  if (transport_->checks_origin) {
+    try {
+      check_origin(request, transport_->options);
+    } catch (const ApiError& error) {
+      return refuse(error);
+    }
+  }
   router_ = transport_->router;
   const Router::Match match = router_->match(request.method, request.path);
   if (request.method == "OPTIONS")
@@ -259,10 +266,11 @@ void Connection::on_head() {
                   {{"WWW-Authenticate", "Bearer"}});
   }
   if (match.route == nullptr) {
+    const std::string path = (request.is_v1 ? "/v1" : "") + request.path;
     if (match.allowed.empty())
-      return refuse(ApiError(404, "no such path: " + request.method + " " + request.path, {}, "not_found"));
+      return refuse(ApiError(404, "no such path: " + request.method + " " + path, {}, "not_found"));
     const std::string allowed = joined(with_implied(match.allowed));
-    return refuse(ApiError(405, request.path + ": does not take " + request.method + ", expected " + allowed),
+    return refuse(ApiError(405, path + ": does not take " + request.method + ", expected " + allowed),
                   {{"Allow", allowed}});
   }
   const std::string* coding = request.headers.find("content-encoding");
@@ -278,6 +286,8 @@ void Connection::on_head() {
     return refuse(ApiError(417, "Expect: " + *expect + ", expected 100-continue"));
   if (transport_->is_shutting_down && match.route->where == HttpRoute::Where::worker)
     return refuse(ApiError(503, "the server is shutting down", {}, "shutting_down"));
+  if (const auto length = parser_->content_length(); length && !reserve_body(static_cast<std::size_t>(*length)))
+    return refuse_for_room();
   should_close_ = !parser_->get().keep_alive() || transport_->is_shutting_down;
   route_ = match.route;
   request.rest = match.rest;
@@ -309,6 +319,12 @@ void Connection::refuse_broken(const Socket::Code& code) {
     return refuse(
         ApiError(431, "the header is too large, expected at most " + limit(transport_->options.header_bytes)));
   refuse(ApiError(400, "not HTTP/1.1: " + code.message()));
+}
+
+/// Who comes last finds no room; what is under way goes on.
+void Connection::refuse_for_room() {
+  should_close_ = true;
+  refuse(ApiError(503, "the server holds as many requests as it has room for, try again"));
 }
 
 /// Answers before the body has been read; the connection does not go on after it, if there is one.
@@ -358,17 +374,19 @@ void Connection::dispatch() {
     }
   };
   if (route_->where == HttpRoute::Where::inline_) return run(route_->handler, exchange);
-  boost::asio::post(transport_->workers,
-                    [run, router = router_, route = route_, exchange = std::move(exchange), transport = transport_] {
-                      if (!transport->is_closed() && !exchange->is_gone()) run(route->handler, exchange);
-                    });
+  const bool is_large = exchange_->request.body.size() > transport_->options.large_body_bytes;
+  auto call = [run, router = router_, route = route_, exchange = std::move(exchange), transport = transport_] {
+    if (!transport->is_closed() && !exchange->is_gone()) run(route->handler, exchange);
+  };
+  if (is_large) return transport_->large_requests.post(std::move(call));
+  boost::asio::post(transport_->workers, std::move(call));
 }
 
 /// The client writes no more. It may have left, or wait for its answer; only writing to it tells which.
 void Connection::on_half_closed() {
-  should_close_ = true;
+  if (buffer_.size() == 0) should_close_ = true;  // otherwise there are requests that it wrote before
   if (answer_ == Answer::complete) return;
-  watch_for_hang_up();
+  if (!is_watching_) watch_for_hang_up();
   if (is_writing_) return;
   if (answer_ == Answer::stream) {
     break_silence();
@@ -388,7 +406,9 @@ void Connection::break_silence() {
 }
 
 void Connection::watch_for_hang_up() {
+  is_watching_ = true;
   socket_->tcp().async_wait(Socket::Tcp::wait_error, [self = shared_from_this()](const Socket::Code& code) {
+    self->is_watching_ = false;
     if (!code && self->state_ == State::busy) self->check_hang_up();
   });
 }

@@ -76,6 +76,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void fill_request();
   void describe_unfinished();
   void refuse_broken(const Socket::Code& code);
+  void refuse_for_room();
   void refuse(const ApiError& error, const HttpHeaders& headers = {});
   void answer_options(const std::vector<std::string>& allowed);
   void accept_exchange();
@@ -94,6 +95,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void on_written(const Socket::Code& code, std::size_t n);
   void finish();
   void record(const char* end);
+  bool reserve_body(std::size_t bytes);
   void release_body();
   void close(const char* why);
 
@@ -113,8 +115,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::vector<char> block_;           // is being read into
   boost::beast::flat_buffer buffer_;  // has been read, and not been taken yet
   std::optional<Parser> parser_;
-  std::size_t counted_body_ = 0;  // of this request, in Transport::body_bytes
+  std::size_t counted_body_ = 0;   // of this request, in Transport::body_bytes
+  std::size_t reserved_body_ = 0;  // in Transport::reserved_bytes
   bool is_reading_ = false, is_input_ended_ = false;
+  bool is_watching_ = false;  // for a hang-up
 
   // The request that is being read or answered.
   std::shared_ptr<ExchangeState> exchange_;

@@ -225,9 +225,25 @@ void Connection::record(const char* end) {
   transport_->options.on_request(record);
 }
 
+/// Room for `bytes` of this request's body. False, and nothing changed, if there is none.
+bool Connection::reserve_body(std::size_t bytes) {
+  const HttpOptions& options = transport_->options;
+  const auto small_part = [&](std::size_t n) { return n <= options.large_body_bytes ? n : 0; };
+  const std::size_t others = transport_->reserved_bytes - reserved_body_;
+  const std::size_t small_others = transport_->small_reserved_bytes - small_part(reserved_body_);
+  const bool is_small = bytes <= options.large_body_bytes;
+  if (others + bytes > options.all_bodies_bytes && !(is_small && small_others + bytes <= options.all_bodies_bytes / 8))
+    return false;
+  reserved_body_ = bytes;
+  transport_->reserved_bytes = others + bytes;
+  transport_->small_reserved_bytes = small_others + small_part(bytes);
+  return true;
+}
+
 void Connection::release_body() {
   transport_->body_bytes -= counted_body_;
   counted_body_ = 0;
+  reserve_body(0);
 }
 
 void Connection::close(const char* why) {

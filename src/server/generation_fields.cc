@@ -72,12 +72,15 @@ void read_stops(const Fields& body, const char* key, std::vector<std::string>& s
   const Json* value = body.find(key);
   if (value == nullptr) return;
   const auto add = [&](const Json& stop) {
-    if (!stop.is_string()) body.refuse(key, "a string or an array of strings");
     if (!stop.get_ref<const std::string&>().empty()) stops.push_back(stop.get<std::string>());
   };
   if (value->is_array()) {
-    for (const Json& stop : *value) add(stop);
+    for (std::size_t i = 0; i < value->size(); ++i) {
+      if (!(*value)[i].is_string()) refuse_field(indexed_name(body.name_of(key), i), (*value)[i], "a string");
+      add((*value)[i]);
+    }
   } else {
+    if (!value->is_string()) body.refuse(key, "a string or an array of strings");
     add(*value);
   }
   if (stops.size() > kMostStops)
@@ -104,7 +107,7 @@ std::int64_t limit_of(const Fields& body, std::int64_t otherwise, bool allows_ze
 GenerationFields read_generation(const Fields& body, const ServerSettings& settings, int vocabulary, bool allows_zero) {
   GenerationFields out;
   SamplerParams& sampling = out.sampling;
-  sampling.temperature = number_or(body, "temperature", settings.temperature, 0, 100, "0 to 2");
+  sampling.temperature = number_or(body, "temperature", settings.temperature, 0, 100, "0 to 100");
   sampling.top_p = number_or(body, "top_p", settings.top_p, 0, 1, "0 to 1");
   if (body.has("top_p") && sampling.top_p == 0) {  // nothing but the likeliest
     sampling.top_p = 1;
@@ -133,6 +136,8 @@ GenerationFields read_generation(const Fields& body, const ServerSettings& setti
   read_stops(body, "stop_sequences", out.stops);
   out.limit = limit_of(body, settings.max_tokens, allows_zero);
   out.use_cache = body.flag("cache_prompt", true);
+  const std::string tier = body.text("service_tier");
+  out.priority = (tier == "priority") - (tier == "flex");
   return out;
 }
 

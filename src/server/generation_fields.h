@@ -18,11 +18,12 @@ struct GenerationFields {
   std::size_t penalty_last_n = 0;
   bool penalise_prompt = false;
   bool use_cache = true;
+  int priority = 0;  // greater first
 };
 
 /// Reads temperature, top_p, top_k, min_p, seed, penalties, logit_bias, stop, stop_sequences, the limit by any of its
-/// names and cache_prompt. What the request leaves open comes from the settings. `allows_zero`: max_tokens may be 0.
-/// Throws ApiError 400 naming the field.
+/// names, cache_prompt and service_tier. What the request leaves open comes from the settings. `allows_zero`:
+/// max_tokens may be 0. Throws ApiError 400 naming the field.
 GenerationFields read_generation(const Fields& body, const ServerSettings& settings, int vocabulary,
                                  bool allows_zero = false);
 

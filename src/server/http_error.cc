@@ -16,6 +16,7 @@ struct Names {
 constexpr Names kNames[] = {
     {400, "invalid_request_error", nullptr, "invalid_request_error"},
     {401, "authentication_error", "invalid_api_key", "authentication_error"},
+    {403, "permission_error", nullptr, "permission_error"},
     {404, "not_found_error", nullptr, "not_found_error"},
     {405, "invalid_request_error", "method_not_allowed", "invalid_request_error"},
     {408, "invalid_request_error", "request_timeout", "invalid_request_error"},
@@ -32,7 +33,7 @@ constexpr Names kNames[] = {
 const Names& names_of(int status) {
   for (const Names& names : kNames)
     if (names.status == status) return names;
-  return status < 500 ? kNames[0] : kNames[10];
+  return names_of(status < 500 ? 400 : 500);
 }
 
 Error::Kind kind_of(int status) {

@@ -110,6 +110,7 @@ class HttpServer::Impl {
   void listen() {
     const HttpOptions& options = transport_->options;
     port_ = options.port;
+    bool is_reachable = false;
     for (Tcp::endpoint address : addresses_of(transport_->io, options.host, port_)) {
       address.port(static_cast<unsigned short>(port_));  // the first one's, if any was free to choose
       auto listener = std::make_unique<Listener>(transport_->io);
@@ -127,8 +128,10 @@ class HttpServer::Impl {
                     "cannot listen on " + options.host + " port " + std::to_string(port_) + ": " + code.message());
       }
       port_ = listener->acceptor.local_endpoint().port();
+      is_reachable = is_reachable || !address.address().is_loopback();
       listeners_.push_back(std::move(listener));
     }
+    transport_->checks_origin = !is_reachable && options.keys.is_empty();
   }
 
   void accept(Listener& listener) {

@@ -34,9 +34,14 @@ struct HttpOptions {
   std::vector<std::string> cors_origins;  // "https://host:port" or "*"; empty: no CORS
   ApiKeys keys;
   int worker_threads = 4;  // that run handlers
+  // A request with a body above this size is a large one: at most half of the threads work on such at once, one at
+  // least, so that small ones find a thread.
+  std::size_t large_body_bytes = 256 << 10;
 
-  std::size_t body_bytes = std::size_t{64} << 20;         // of a request
-  std::size_t all_bodies_bytes = std::size_t{512} << 20;  // of all requests together
+  std::size_t body_bytes = std::size_t{64} << 20;  // of a request
+  // Of all requests together, by the lengths that they announce. An eighth more is there for those that are not large,
+  // so that they come through where large ones have taken everything.
+  std::size_t all_bodies_bytes = std::size_t{512} << 20;
   std::size_t header_bytes = 64 << 10;
   std::size_t unread_bytes = 16 << 20;  // of a stream, that the client has not read
   std::size_t connections = 8192;       // beyond that the one that has been idle for the longest is closed

@@ -39,6 +39,23 @@ std::string time_text() {
   return fmt::format("{}.{:03d}Z", std::string_view(text, n), ms);
 }
 
+/// What clients send may be as long as they like; a line of the log is not.
+constexpr std::size_t kMostLogged = 300;  // bytes of a value
+
+std::string cut(std::string text) {
+  if (text.size() <= kMostLogged) return text;
+  const std::string size = std::to_string(text.size());
+  text.resize(kMostLogged);
+  return text + "... (" + size + " bytes)";
+}
+
+nlohmann::ordered_json cut_values(nlohmann::ordered_json value) {
+  if (value.is_string()) value = cut(std::move(value.get_ref<std::string&>()));
+  if (value.is_structured())
+    for (auto& element : value) element = cut_values(std::move(element));
+  return value;
+}
+
 /// A value in a line for people: words as they are, anything else quoted, so that no value can look like another field
 /// or another line.
 std::string field_text(const nlohmann::ordered_json& value) {
@@ -99,8 +116,9 @@ void Log::request(const RequestRecord& record) {
   add(is_polled ? LogLevel::debug : record.status >= 500 ? LogLevel::warning : LogLevel::info, "request", fields);
 }
 
-void Log::add(LogLevel level, std::string_view message, const Fields& fields) {
+void Log::add(LogLevel level, std::string_view message, const Fields& all_fields) {
   if (level < level_ || level_ == LogLevel::off) return;
+  const Fields fields = cut_values(all_fields);
   std::string line;
   if (is_json_) {
     Fields all = {{"time", time_text()}, {"level", name_of(level)}, {"event", message}};

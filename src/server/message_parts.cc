@@ -9,6 +9,11 @@ bool is_text_part(std::string_view type) {
          type == "reasoning_text";
 }
 
+std::string text_of(const Fields& part) {
+  if (!part.has("text")) part.refuse("text", "a string");
+  return part.text("text");
+}
+
 std::string unsupported_part(const Fields& part, const std::string& type, const ReaderOptions& options) {
   if (!options.replaces_unsupported) part.refuse("type", "text: this model reads nothing else");
   return "[Unsupported " + type + "]";
@@ -28,7 +33,7 @@ std::string content_text(const Fields& message, const char* key, const ReaderOpt
     const Fields part((*content)[i], indexed_name(message.name_of(key), i));
     const std::string type = part.text("type");
     if (is_text_part(type)) {
-      text += part.text("text");
+      text += text_of(part);
     } else if (type == "refusal") {
       text += part.text("refusal");
     } else {
@@ -48,7 +53,7 @@ std::string result_text(const Fields& message, const char* key) {
     if (i > 0) text += "\n\n";
     const Fields part((*content)[i], indexed_name(message.name_of(key), i));
     const std::string type = part.text("type");
-    text += is_text_part(type) ? part.text("text") : "[Unsupported " + type + "]";
+    text += is_text_part(type) ? text_of(part) : "[Unsupported " + type + "]";
   }
   return text;
 }

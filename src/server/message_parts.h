@@ -18,6 +18,9 @@ std::string content_text(const Fields& message, const char* key, const ReaderOpt
 /// A tool's result: a string, or an array whose text parts are joined by empty lines; others are named in their place.
 std::string result_text(const Fields& message, const char* key);
 
+/// The `text` of a text part, which must be there.
+std::string text_of(const Fields& part);
+
 /// Whether a part of this type has text, as `text`.
 bool is_text_part(std::string_view type);
 

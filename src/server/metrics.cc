@@ -1,6 +1,7 @@
 // The text of /metrics. Names beginning with llamacpp: are llama-server's, so that its dashboards work; ours begin with
 // lockstep_.
 #include <fmt/core.h>
+#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -44,6 +45,17 @@ double resident_bytes() {
   return resident * static_cast<double>(sysconf(_SC_PAGESIZE));
 }
 
+/// Bytes that the program has asked for and not given back; 0 if the allocator does not say. It goes up with what is
+/// kept, where resident_bytes() also goes up with the holes between.
+double allocated_bytes() {
+#if defined(__GLIBC__)
+  const struct mallinfo2 info = mallinfo2();
+  return static_cast<double>(info.uordblks) + static_cast<double>(info.hblkhd);
+#else
+  return 0;
+#endif
+}
+
 double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
 void add_llama(Text& text, const SchedulerStatus& s) {
@@ -56,8 +68,8 @@ void add_llama(Text& text, const SchedulerStatus& s) {
   text.counter("llamacpp:tokens_predicted_total", "Number of generation tokens processed.", predicted);
   text.counter("llamacpp:tokens_predicted_seconds_total", "Predict process time.", s.decode_seconds);
   text.counter("llamacpp:n_decode_total", "Total number of steps of the model.", static_cast<double>(s.steps));
-  text.gauge("llamacpp:n_busy_slots_per_decode", "Average number of rows in a step.",
-             ratio(static_cast<double>(s.rows), static_cast<double>(s.steps)));
+  text.gauge("llamacpp:n_busy_slots_per_decode", "Average number of answers that a step of the model goes on with.",
+             ratio(static_cast<double>(s.answers_in_steps), static_cast<double>(s.steps)));
   text.gauge("llamacpp:prompt_tokens_seconds", "Average prompt throughput in tokens/s.",
              ratio(read, s.prefill_seconds));
   text.gauge("llamacpp:predicted_tokens_seconds", "Average generation throughput in tokens/s.",
@@ -99,6 +111,7 @@ void add_engine(Text& text, const SchedulerStatus& s, const OperationsSources& f
   text.counter("lockstep_cache_evictions_total", "States that had to make room.", number(s.cache.evictions));
   text.gauge("lockstep_resident_bytes", "Memory of the process that is in RAM, the model's as far as it was read.",
              resident_bytes());
+  text.gauge("lockstep_allocated_bytes", "Memory that is in use; the mapped model is not in it.", allocated_bytes());
   text.gauge("lockstep_model_bytes", "Size of the model's files.", number(from.model_bytes));
   text.gauge("lockstep_memory_limit_bytes", "Memory that the process may use.", number(from.memory_bytes));
 }
@@ -125,6 +138,18 @@ void add_disk(Text& text, const DiskCache::Stats& disk, const OperationsSources&
   text.gauge("lockstep_disk_read_only", "1 if nothing can be written to the directory.", disk.is_read_only ? 1 : 0);
 }
 
+void add_kept(Text& text, const ApiKept& kept) {
+  const auto number = [](std::size_t value) { return static_cast<double>(value); };
+  text.gauge("lockstep_turns", "Turns kept as they were sampled, for the next request of their conversation.",
+             number(kept.turns));
+  text.gauge("lockstep_turn_bytes", "Size of their texts.", number(kept.turn_bytes));
+  text.gauge("lockstep_turn_limit_bytes", "Size that it may have.", number(kept.turn_limit_bytes));
+  text.gauge("lockstep_responses", "Responses kept to be continued.", number(kept.responses));
+  text.gauge("lockstep_responses_limit", "Responses that are kept at most.", number(kept.responses_limit));
+  text.gauge("lockstep_response_bytes", "Size of their texts.", number(kept.response_bytes));
+  text.gauge("lockstep_response_limit_bytes", "Size that it may have.", number(kept.response_limit_bytes));
+}
+
 void add_http(Text& text, const HttpCounters& http) {
   const auto number = [](std::uint64_t value) { return static_cast<double>(value); };
   text.gauge("lockstep_http_connections", "Open connections.", number(http.connections));
@@ -149,6 +174,7 @@ std::string metrics_text(const SchedulerStatus& status, const HttpCounters& http
   add_llama(text, status);
   add_engine(text, status, sources);
   add_disk(text, status.disk, sources);
+  if (sources.kept) add_kept(text, sources.kept());
   add_http(text, http);
   return text.take();
 }

@@ -28,8 +28,8 @@ struct ReaderOptions {
 /// `messages` of chat completions.
 std::vector<ClientMessage> read_chat_messages(const Fields& body, const ReaderOptions& options);
 
-/// `system` and `messages` of Anthropic's. Deferred tools are written where a result refers to them.
-std::vector<ClientMessage> read_anthropic_messages(const Fields& body, const std::vector<ClientTool>& tools,
+/// `system` and `messages` of Anthropic's. Deferred tools are written where a result refers to them, and marked.
+std::vector<ClientMessage> read_anthropic_messages(const Fields& body, std::vector<ClientTool>& tools,
                                                    const ReaderOptions& options);
 
 /// `instructions` and items of responses; `items` are the input after references were followed. Tools that come as

@@ -110,6 +110,8 @@ std::string token_text(const Tokenizer& tokenizer, std::optional<Token> token) {
 
 Json props_of(const OperationsSources& from) {
   const ServerSettings& settings = from.settings;
+  Json all = settings_of(settings);
+  all.update(from.start_settings);
   return {{"default_generation_settings", {{"n_ctx", settings.context}, {"params", sampling_of(settings)}}},
           {"total_slots", settings.scheduler.slots},
           {"model_alias", settings.model_name},
@@ -122,29 +124,30 @@ Json props_of(const OperationsSources& from) {
           {"bos_token", token_text(from.tokenizer, from.tokenizer.bos())},
           {"eos_token", token_text(from.tokenizer, from.tokenizer.eos())},
           {"build_info", std::string("lockstep ") + LOCKSTEP_VERSION},
-          {"lockstep", settings_of(settings)}};
+          {"lockstep", std::move(all)}};
 }
 
 Json slots_of(const SchedulerStatus& status, const ServerSettings& settings) {
   Json slots = Json::array();
   for (std::size_t i = 0; i < status.slots.size(); ++i) {
     const SchedulerStatus::Slot& slot = status.slots[i];
-    slots.push_back({{"id", i},
-                     {"id_task", slot.is_busy ? Json(slot.job) : Json(-1)},
-                     {"n_ctx", settings.context},
-                     {"is_processing", slot.is_busy},
-                     {"params", sampling_of(settings)},
-                     {"next_token",
-                      {{"has_next_token", slot.is_busy},
-                       {"n_decoded", slot.stats.generated},
-                       {"n_remain", slot.is_busy ? Json(slot.limit - slot.done) : Json(-1)}}},
-                     {"lockstep",
-                      {{"is_prefilling", slot.is_prefilling},
-                       {"prompt_tokens", slot.stats.prompt},
-                       {"cached_tokens", slot.stats.reused},
-                       {"restored_tokens", slot.stats.restored},
-                       {"tokens", slot.done},
-                       {"limit", slot.limit}}}});
+    slots.push_back(
+        {{"id", i},
+         {"id_task", slot.is_busy ? Json(slot.job) : Json(-1)},
+         {"n_ctx", settings.context},
+         {"is_processing", slot.is_busy},
+         {"params", sampling_of(settings)},
+         {"next_token",
+          {{"has_next_token", slot.is_busy},
+           {"n_decoded", slot.stats.generated},
+           {"n_remain", slot.is_busy ? Json(slot.limit - std::max(slot.done, slot.stats.prompt)) : Json(-1)}}},
+         {"lockstep",
+          {{"is_prefilling", slot.is_prefilling},
+           {"prompt_tokens", slot.stats.prompt},
+           {"cached_tokens", slot.stats.reused},
+           {"restored_tokens", slot.stats.restored},
+           {"tokens", slot.done},
+           {"limit", slot.limit}}}});
   }
   return slots;
 }
@@ -264,8 +267,8 @@ void add_unsupported(Router& router) {
                 .handler =
                     [](const Shared& exchange) {
                       const HttpRequest& request = exchange->request();
-                      throw ApiError(501,
-                                     request.path + ": this model makes text, and the server has no such endpoint");
+                      throw ApiError(501, (request.is_v1 ? "/v1" : "") + request.path +
+                                              ": this model makes text, and the server has no such endpoint");
                     },
                 .where = HttpRoute::Where::inline_});
 }

@@ -12,9 +12,11 @@
 #include <string>
 
 #include "engine/scheduler.h"
+#include "server/api.h"
 #include "server/http.h"
 #include "server/http_server.h"
 #include "server/settings.h"
+#include "text/python_json.h"
 #include "text/tokenizer.h"
 
 namespace lockstep {
@@ -31,6 +33,8 @@ struct OperationsSources {
   double stuck_seconds = 300;      // a step that runs longer has hung
   std::function<SchedulerStatus()> status;
   std::function<HttpCounters()> counters;
+  std::function<ApiKept()> kept = {};    // none: not told
+  Json start_settings = Json::object();  // for /props: what only the start of the server knows
 };
 
 /// Adds all of them. The health of a server whose last kFailuresToRed answers failed, none having succeeded between

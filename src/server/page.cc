@@ -10,7 +10,8 @@ namespace {
 // The page runs its own files and talks to its own server, and nothing else may get in.
 constexpr const char* kPolicy =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'";
 
 const char* content_type_of(std::string_view name) {
   if (name.ends_with(".html")) return "text/html; charset=utf-8";

@@ -68,6 +68,10 @@ class Plot {
         this.#svg, make('p', {className: 'scale'}, this.#top, ...keys, make('span', {}, `last ${kSpan_s / 60} min`)));
   }
 
+  set is_shown(value) {
+    this.element.hidden = !value;
+  }
+
   add(t, values, limit) {
     this.#points.push({t, values, limit});
     while (this.#points[0].t < t - kSpan_s) this.#points.shift();
@@ -121,6 +125,8 @@ export class Status {
         (value) => (is_known(value) ? `${Math.round(value * 100)} %` : '–')),
     cache: new Plot('Prefix cache', ['Cache'], bytes),
     memory: new Plot('Memory', ['Resident'], bytes),
+    disk: new Plot('Disk cache', ['States on disk'], bytes),
+    restored: new Plot('From the disk', ['Prompt tokens restored'], rate),
   };
 
   /// `on_ready` is called when the server begins to answer, also after a restart.
@@ -128,6 +134,7 @@ export class Status {
     this.#get_key = get_key;
     this.#on_ready = on_ready;
     document.getElementById('plots').append(...Object.values(this.#plots).map((plot) => plot.element));
+    this.#show_disk(false);
     document.addEventListener('visibilitychange', () => this.look());
     this.look();
   }
@@ -191,14 +198,22 @@ export class Status {
     const per_second = (name) => grown(name, metrics, before?.metrics) / (t - before?.t);
     const prompts = grown('lockstep_prompt_tokens_total', metrics, before?.metrics);
     const reused = grown('lockstep_reused_tokens_total', metrics, before?.metrics) / prompts;
-    const {decode, prefill, queue, reuse, cache, memory} = this.#plots;
+    const {decode, prefill, queue, reuse, cache, memory, disk, restored} = this.#plots;
     decode.add(t, [per_second('llamacpp:tokens_predicted_total')]);
     prefill.add(t, [per_second('llamacpp:prompt_tokens_total')]);
     queue.add(t, [metrics['llamacpp:requests_processing'], metrics['llamacpp:requests_deferred']]);
     reuse.add(t, [reused]);
     cache.add(t, [metrics.lockstep_cache_bytes], metrics.lockstep_cache_limit_bytes);
     memory.add(t, [metrics.lockstep_resident_bytes], metrics.lockstep_memory_limit_bytes);
+    disk.add(t, [metrics.lockstep_disk_bytes], metrics.lockstep_disk_limit_bytes);
+    restored.add(t, [per_second('lockstep_disk_restored_tokens_total')]);
+    if (is_known(metrics.lockstep_cache_bytes)) this.#show_disk(is_known(metrics.lockstep_disk_bytes));
     this.#before = {t, metrics};
+  }
+
+  /// Without a cache directory the server tells nothing of a disk.
+  #show_disk(has_disk) {
+    this.#plots.disk.is_shown = this.#plots.restored.is_shown = has_disk;
   }
 
   #show(metrics) {
@@ -211,6 +226,7 @@ export class Status {
       'Tokens written': plain(metrics.lockstep_generated_tokens_total),
       'Cache': `${plain(metrics.lockstep_cache_hits_total)} hits in ${plain(metrics.lockstep_cache_lookups_total)} ` +
           `lookups, ${plain(metrics.lockstep_cache_evictions_total)} evictions`,
+      ...disk_facts(metrics),
       'Connections': `${plain(metrics.lockstep_http_connections)} open, ` +
           `${plain(metrics.lockstep_http_connections_total)} in all`,
     });
@@ -242,12 +258,33 @@ export class Status {
   }
 }
 
+/// Of the cache directory; nothing where there is none.
+function disk_facts(metrics) {
+  const of = (name) => metrics[`lockstep_disk_${name}`];
+  if (!is_known(of('bytes'))) return {};
+  const speed = of('restored_bytes_total') / of('restore_seconds_total');
+  const troubles = Object.entries({
+    'could not be written': of('failures_total'),
+    'not written, too many waited': of('skipped_total'),
+    'damaged and removed': of('damaged_total'),
+  }).filter(([, value]) => value > 0).map(([what, value]) => `${plain(value)} ${what}`);
+  if (of('read_only') === 1) troubles.push('nothing can be written to the directory');
+  return {
+    'Disk': `${plain(of('states'))} states, ${bytes(of('bytes'))} of ${bytes(of('limit_bytes'))}, ` +
+        `${bytes(of('written_bytes_total'))} written, ${plain(of('evictions_total'))} evictions`,
+    'From the disk': `${plain(of('hits_total'))} prompts, ${plain(of('restored_tokens_total'))} tokens, ` +
+        `${bytes(of('restored_bytes_total'))}` + (speed > 0 ? ` at ${bytes(speed)}/s` : ''),
+    'Trouble with the disk': troubles.join('; '),
+  };
+}
+
 function slot_row(slot) {
   const own = slot.lockstep ?? {};
   const doing = !slot.is_processing ? 'Idle' : own.is_prefilling ? 'Reading the prompt' : 'Writing';
   if (!slot.is_processing) return [slot.id, doing, '–', '–', '–', '–'];
-  return [slot.id, doing, plain(own.prompt_tokens), plain(own.cached_tokens), plain(slot.next_token?.n_decoded),
-    plain(own.limit)];
+  const of_disk = own.restored_tokens > 0 ? `, ${plain(own.restored_tokens)} of the disk's` : '';
+  return [slot.id, doing, plain(own.prompt_tokens), `${plain(own.cached_tokens)}${of_disk}`,
+    plain(slot.next_token?.n_decoded), plain(own.limit)];
 }
 
 function list(id, facts) {

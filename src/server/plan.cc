@@ -8,58 +8,97 @@
 namespace lockstep {
 namespace {
 
-/// The grammar of a schema; nothing if it has none that we know and need not be kept to.
-std::shared_ptr<Grammar> format_grammar(ApiState& api, const AnswerFormat& format) {
+/// The grammar of the answer's form; nothing if it is free. A schema that is malformed, or that nothing can meet, is
+/// the client's error, strict or not.
+std::shared_ptr<Grammar> format_grammar(ApiState& api, const Ask& ask) {
+  const AnswerFormat& format = ask.format;
   if (format.kind == AnswerFormat::Kind::text) return nullptr;
-  const auto any_object = [&] { return api.grammars.get("object", [] { return Grammar::json_object(); }); };
-  if (format.kind == AnswerFormat::Kind::object) return any_object();
+  if (format.kind == AnswerFormat::Kind::object)
+    return api.grammars.get("object", [] { return Grammar::json_object(); });
   try {
-    return api.grammars.get((format.is_strict ? "strict " : "schema ") + dump_python(format.schema),
-                            [&] { return Grammar::json_schema(format.schema, format.is_strict); });
+    return api.grammars.get((format.is_strict ? "strict " : "schema ") + dump_python(format.schema), [&] {
+      std::vector<std::string> left_out;
+      const std::shared_ptr<Grammar> grammar =
+          Grammar::json_schema(plain_numbers(format.schema), format.is_strict, &left_out);
+      for (const std::string& line : left_out)
+        api.warn(ask.request_id + ": " + format.field + ": " + line + "; it is left out of account");
+      return grammar;
+    });
   } catch (const Error& error) {
-    if (format.is_strict) throw ApiError(400, std::string("response_format: ") + error.what(), "response_format");
-    api.warn(std::string("response_format: ") + error.what() + "; any object is let through");
-    const bool may_be_object = !format.schema.is_object() || format.schema.value("type", Json("object")) == "object";
-    return may_be_object ? any_object() : nullptr;
+    throw ApiError(400, format.field + ": " + error.what(), format.field);
   }
 }
 
-std::shared_ptr<Grammar> make_tool_grammar(const std::vector<Json>& functions, ToolChoice choice, const ToolUse& use) {
-  return Grammar::tool_calls(functions, choice, use.only, use.is_parallel);
+/// A strict tool's schema must be one that can be kept to whole.
+void check_strict_tool(const ClientTool& tool) {
+  const auto parameters = tool.function.find("parameters");
+  if (!tool.is_strict || parameters == tool.function.end() || parameters->is_null()) return;
+  try {
+    Grammar::json_schema(plain_numbers(*parameters), true);
+  } catch (const Error& error) {
+    throw ApiError(400, "tools: '" + tool.client_name + "': " + error.what(), "tools");
+  }
 }
 
-/// The grammar of calls. A tool whose schema is too much for it may be called with anything.
-std::shared_ptr<Grammar> tool_grammar(ApiState& api, const Ask& ask, ToolChoice choice) {
-  std::vector<Json> functions;
+/// The grammar of calls of `tools`. One whose schema is too much for it may be called with anything.
+std::shared_ptr<Grammar> tool_grammar(ApiState& api, const Ask& ask, const std::vector<const ClientTool*>& tools,
+                                      ToolChoice choice) {
+  const ToolUse& use = ask.tool_use;
   std::string key = choice == ToolChoice::required ? "required " : "tools ";
-  key += ask.tool_use.is_parallel ? "" : "single ";
-  key += ask.tool_use.only + "\n";
-  for (const ClientTool& tool : ask.tools) {
-    functions.push_back(tool.function);
-    key += dump_python(tool.function) + "\n";
-  }
+  key += use.is_parallel ? "" : "single ";
+  key += use.only + "\n";
+  for (const ClientTool* tool : tools) key += (tool->is_strict ? "strict " : "") + dump_python(tool->function) + "\n";
   return api.grammars.get(key, [&] {
+    std::vector<Json> functions;
+    for (const ClientTool* tool : tools) {
+      check_strict_tool(*tool);
+      functions.push_back(plain_numbers(tool->function));
+    }
     try {
-      return make_tool_grammar(functions, choice, ask.tool_use);
+      return Grammar::tool_calls(functions, choice, use.only, use.is_parallel);
     } catch (const std::exception& error) {
-      api.warn(std::string("tools: ") + error.what() + "; only their names are held to");
+      api.warn(ask.request_id + ": tools: " + error.what() + "; only their names are held to");
     }
     for (Json& function : functions) function = {{"name", function["name"]}};
-    return make_tool_grammar(functions, choice, ask.tool_use);
+    return Grammar::tool_calls(functions, choice, use.only, use.is_parallel);
   });
 }
 
-std::vector<std::shared_ptr<Grammar>> grammars_of(ApiState& api, const Ask& ask) {
+/// Those that the model may call: the others it has not been shown.
+std::vector<const ClientTool*> callable_tools(const Ask& ask) {
+  std::vector<const ClientTool*> out;
+  for (const ClientTool& tool : ask.tools)
+    if (tool.is_callable()) out.push_back(&tool);
+  return out;
+}
+
+std::vector<std::shared_ptr<Grammar>> grammars_of(ApiState& api, const Ask& ask,
+                                                  const std::vector<const ClientTool*>& tools) {
   std::vector<std::shared_ptr<Grammar>> out;
-  const std::shared_ptr<Grammar> format = format_grammar(api, ask.format);
-  const bool has_calls = ask.tool_use.parses && !ask.tools.empty();
+  const std::shared_ptr<Grammar> format = format_grammar(api, ask);
   if (format && !ask.tool_use.is_required) out.push_back(format);
-  if (!has_calls) return out;
+  if (!ask.tool_use.parses || tools.empty()) return out;
   // Beside a format, the answer is either of that form or a call; otherwise any text that may end in calls.
   const bool is_free = ask.format.kind == AnswerFormat::Kind::text && !ask.tool_use.is_required;
-  if (ask.format.kind != AnswerFormat::Kind::text && out.empty() && !ask.tool_use.is_required) return out;
-  out.push_back(tool_grammar(api, ask, is_free ? ToolChoice::automatic : ToolChoice::required));
+  out.push_back(tool_grammar(api, ask, tools, is_free ? ToolChoice::automatic : ToolChoice::required));
   return out;
+}
+
+/// Where states are kept, because edits begin there: the first message, behind the system text and the tools that chats
+/// begin alike with; the last one; and those between that are not close together.
+std::vector<std::size_t> turn_marks(const ApiState& api, std::span<const Token> tokens) {
+  constexpr std::size_t kApart = 1024;  // tokens
+  std::vector<std::size_t> marks;
+  const std::optional<Token> user = api.tokenizer().find_added(kUserText);
+  if (!user) return marks;
+  std::size_t last = 0;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] != *user) continue;
+    last = i;
+    if (marks.empty() || i >= marks.back() + kApart) marks.push_back(i);
+  }
+  if (!marks.empty() && marks.back() != last) marks.push_back(last);
+  return marks;
 }
 
 }  // namespace
@@ -68,8 +107,10 @@ Prompt render_ask(const Ask& ask) { return render_chat(ask.chat); }
 
 std::vector<Token> count_ask(const ApiState& api, const Ask& ask) { return api.tokenizer().encode(render_ask(ask)); }
 
-ApiError overflow_error(Family family, std::int64_t tokens, std::int64_t context) {
-  const std::string n = std::to_string(tokens), most = std::to_string(context);
+std::size_t counted_tokens(std::int64_t context) { return static_cast<std::size_t>(context) * 2; }
+
+ApiError overflow_error(Family family, std::int64_t tokens, std::int64_t context, bool is_exact) {
+  const std::string n = (is_exact ? "" : "at least ") + std::to_string(tokens), most = std::to_string(context);
   if (family == Family::anthropic) return ApiError(400, "prompt is too long: " + n + " tokens > " + most + " maximum");
   return ApiError(400,
                   "This model's maximum context length is " + most + " tokens. However, your messages resulted in " +
@@ -87,29 +128,29 @@ Job job_of(const ApiState& api, const GenerationFields& fields) {
   job.penalty_last_n = fields.penalty_last_n;
   job.penalise_prompt = fields.penalise_prompt;
   job.use_cache = fields.use_cache;
+  job.priority = fields.priority;
   return job;
 }
 
 Plan plan_ask(ApiState& api, const Ask& ask, Family family) {
   Plan plan;
   plan.prompt = render_ask(ask);
-  plan.tokens = api.tokenizer().encode(plan.prompt);
-  const auto size = static_cast<std::int64_t>(plan.tokens.size());
-  if (size >= api.context) throw overflow_error(family, size, api.context);  // at least one token must have room
+  Tokenizer::Bounded encoded = api.tokenizer().encode(plan.prompt, counted_tokens(api.context));
+  const auto size = static_cast<std::int64_t>(encoded.at_least);
+  if (size >= api.context)  // at least one token must have room
+    throw overflow_error(family, size, api.context, encoded.is_whole);
+  plan.tokens = std::move(encoded.tokens);
   plan.job = job_of(api, ask.generation);
   plan.job.logprobs = ask.logprobs;
-  // The system text and the tools are what chats begin alike with, and what stays when the first message is edited.
-  if (const std::optional<Token> user = api.tokenizer().find_added(kUserText)) {
-    const auto first = std::find(plan.tokens.begin(), plan.tokens.end(), *user);
-    if (first != plan.tokens.end()) plan.job.marks.push_back(static_cast<std::size_t>(first - plan.tokens.begin()));
-  }
+  plan.job.marks = turn_marks(api, plan.tokens);
   AnswerSpec& answer = plan.answer;
   answer.parser.opening = phase_after(plan.prompt);
-  for (const ClientTool& tool : ask.tools) answer.parser.tools.push_back(dump_python(tool.function));
+  const std::vector<const ClientTool*> tools = callable_tools(ask);
+  for (const ClientTool* tool : tools) answer.parser.tools.push_back(dump_python(tool->function));
   answer.parser.parses_calls = ask.tool_use.parses;
   answer.parser.parallel_tool_calls = ask.tool_use.is_parallel;
   answer.parser.stops = ask.generation.stops;
-  answer.grammars = grammars_of(api, ask);
+  answer.grammars = grammars_of(api, ask, tools);
   answer.is_bound =
       ask.tool_use.is_required || (ask.format.kind != AnswerFormat::Kind::text && !answer.grammars.empty());
   answer.trie = api.trie;

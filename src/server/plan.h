@@ -29,7 +29,11 @@ Plan plan_ask(ApiState& api, const Ask& ask, Family family);
 /// What a job takes from a request's fields.
 Job job_of(const ApiState& api, const GenerationFields& fields);
 
-/// The error for a prompt of `tokens` that does not fit.
-ApiError overflow_error(Family family, std::int64_t tokens, std::int64_t context);
+/// Tokens that a prompt is counted up to: how much too long it is helps a client that is near the limit; a text that is
+/// far from it is not read to its end.
+std::size_t counted_tokens(std::int64_t context);
+
+/// The error for a prompt of `tokens`, or of at least so many, that does not fit.
+ApiError overflow_error(Family family, std::int64_t tokens, std::int64_t context, bool is_exact = true);
 
 }  // namespace lockstep

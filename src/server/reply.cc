@@ -19,6 +19,9 @@ double rate(std::int64_t tokens, double seconds) {
   return seconds > 0 && tokens > 0 ? std::round(10 * static_cast<double>(tokens) / seconds) / 10 : 0;
 }
 
+/// The first token comes with the prompt: the time of an answer that has no other is next to none, and says nothing.
+double decode_rate(std::int64_t tokens, double seconds) { return tokens < 2 ? 0 : rate(tokens, seconds); }
+
 double milliseconds(double seconds) { return std::round(seconds * 1e6) / 1e3; }
 
 Json trace_of(const ParserEvent& event) {
@@ -66,6 +69,13 @@ void Reply::start(const Plan& plan, int count) {
 }
 
 void Reply::submit(std::vector<Job> jobs) {
+  const SchedulerOptions& scheduler = api_->settings().scheduler;
+  const std::size_t most = scheduler.queue + static_cast<std::size_t>(scheduler.slots);
+  if (jobs.size() > most)
+    throw ApiError(400,
+                   "n: " + std::to_string(jobs.size()) + " answers at once, expected at most " + std::to_string(most) +
+                       ", the server's slots and queue",
+                   "n");
   const std::lock_guard lock(mutex_);  // answers wait until the headers are out
   choices_.resize(jobs.size());
   left_ = static_cast<int>(jobs.size());
@@ -80,7 +90,8 @@ void Reply::submit(std::vector<Job> jobs) {
     }
     if (!refusal) continue;
     is_cancelled_ = is_over_ = true;  // those that were taken end without a word
-    if (*refusal == Scheduler::Refusal::stopping) throw ApiError(503, "The server is shutting down");
+    if (*refusal == Scheduler::Refusal::stopping)
+      throw ApiError(503, "The server is shutting down", {}, "shutting_down");
     throw ApiError(429, "The queue is full: too many answers are waiting, try again");
   }
   if (!is_stream_) return;
@@ -121,6 +132,7 @@ void Reply::on_token(int i, Token token, bool is_first) {
       cached_ = prompt_tokens_;
       if (is_stream_) stream_prefill({prompt_tokens_, prompt_tokens_, 0, 0});
     }
+    ++choice(i).sampled;
     if (!trace_.is_null()) choice(i).trace["tokens"].push_back(token);
     if (is_first && is_stream_) stream_first_token(i);
   });
@@ -149,7 +161,7 @@ void Reply::on_end(int i, AnswerEnd end) {
     const JobResult& result = ended.end.result;
     if (result.end == JobResult::End::failed) return fail(ApiError(500, result.error));
     if (result.end == JobResult::End::cancelled)
-      return fail(ApiError(503, "The answer was cancelled: the server is shutting down"));
+      return fail(ApiError(503, "The answer was cancelled: the server is shutting down", {}, "shutting_down"));
     if (is_stream_) stream_choice_end(i);
     if (left_ == 0) finish();
   });
@@ -226,28 +238,43 @@ Reply::Usage Reply::usage() const {
 
 Json Reply::lockstep_object() const {
   JobStats sum;
-  for (const Choice& one : choices_) {
-    const JobStats& stats = one.end.result.stats;
+  std::int64_t decoded = 0;               // tokens of answers that have a rate
+  std::int64_t cached = 0, restored = 0;  // of the prompts, each counted once however many answers it has
+  for (std::size_t i = 0; i < choices_.size(); ++i) {
+    const JobStats& stats = choices_[i].end.result.stats;
+    if (i % static_cast<std::size_t>(answers_per_prompt_) == 0) {
+      cached += stats.reused;
+      restored += stats.restored;
+    }
+    for (std::size_t k = 0; k < stats.phases.size(); ++k) sum.phases[k] += stats.phases[k];
     sum.prompt += stats.prompt;
     sum.reused += stats.reused;
-    sum.restored += stats.restored;
-    sum.generated += stats.generated;
     sum.prefill_seconds += stats.prefill_seconds;
-    sum.decode_seconds += stats.decode_seconds;
+    if (stats.generated >= 2) {
+      decoded += stats.generated;
+      sum.decode_seconds += stats.decode_seconds;
+    }
     sum.queue_seconds = std::max(sum.queue_seconds, stats.queue_seconds);
   }
   Json out = {{"prefill_tokens_per_second", rate(sum.prompt - sum.reused, sum.prefill_seconds)},
-              {"decode_tokens_per_second", rate(sum.generated, sum.decode_seconds)},
+              {"decode_tokens_per_second", decode_rate(decoded, sum.decode_seconds)},
               {"queue_ms", milliseconds(sum.queue_seconds)},
-              {"cached_tokens", sum.reused},
-              {"restored_tokens", sum.restored},  // of the cached ones, those that came from the disk
-              {"drafted_tokens", 0},              // one token a step
+              {"cached_tokens", cached},
+              {"restored_tokens", restored},  // of the cached ones, those that came from the disk
+              {"drafted_tokens", 0},          // one token a step
               {"accepted_tokens", 0},
               {"seed", seed_},
               {"back_end", api_->settings().back_end},
               {"system_fingerprint", api_->sources.fingerprint}};
-  if (!choices_.empty() && choices_[0].end.result.stats.miss != Miss::none)
-    out["cache_miss"] = name_of(choices_[0].end.result.stats.miss);
+  if (!choices_.empty() && choices_[0].end.result.stats.miss != Miss::none) {
+    const JobStats& stats = choices_[0].end.result.stats;
+    out["cache_miss"] = name_of(stats.miss);
+    if (stats.shared > stats.reused || stats.miss == Miss::differs) out["first_difference"] = stats.shared;
+  }
+  Json phases = Json::object();
+  for (std::size_t k = 0; k < sum.phases.size(); ++k)
+    if (sum.phases[k] > 0) phases[std::string(name_of(static_cast<StepPhase>(k)))] = milliseconds(sum.phases[k]);
+  if (!phases.empty()) out["phase_ms"] = std::move(phases);
   return out;
 }
 
@@ -261,7 +288,7 @@ Json Reply::timings() const {
           {"prompt_per_second", rate(read, stats.prefill_seconds)},
           {"predicted_n", stats.generated},
           {"predicted_ms", milliseconds(stats.decode_seconds)},
-          {"predicted_per_second", rate(stats.generated, stats.decode_seconds)}};
+          {"predicted_per_second", decode_rate(stats.generated, stats.decode_seconds)}};
 }
 
 void Reply::remember(Choice& one, std::vector<std::string> keys) {

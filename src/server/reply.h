@@ -42,6 +42,7 @@ class Reply : public AnswerSink, public std::enable_shared_from_this<Reply> {
     std::vector<AnswerToken> tokens;    // with log probabilities
     AnswerEnd end;
     bool has_ended = false;
+    std::int64_t sampled = 0;  // tokens so far, whether or not there is text of them
     Json trace = Json::object();
   };
 
@@ -71,7 +72,8 @@ class Reply : public AnswerSink, public std::enable_shared_from_this<Reply> {
   /// An event of server-sent events: with a name, or as data alone.
   void send_event(const std::string& name, const Json& data);
   void send_data(const Json& data);
-  void send_comment();  // is no event
+  void send_comment();                         // is no event
+  static constexpr double kChunkSeconds = 60;  // of silence until a chunk, not only a comment, is sent
 
   ApiState& api() const { return *api_; }
   const std::string& model() const { return model_; }

@@ -16,7 +16,7 @@ std::string joined(const Fields& item, const char* key) {
   if (list == nullptr) return {};
   if (list->is_string()) return list->get<std::string>();
   std::string text;
-  if (!list->is_array()) return text;
+  if (!list->is_array()) item.refuse(key, "an array of parts");
   for (std::size_t i = 0; i < list->size(); ++i) {
     const Fields part((*list)[i], indexed_name(item.name_of(key), i));
     if (!text.empty()) text += "\n\n";

@@ -60,6 +60,16 @@ std::optional<Json> ResponseStore::response(const std::string& id) const {
   return kept ? std::optional(kept->response) : std::nullopt;
 }
 
+std::size_t ResponseStore::size() const {
+  const std::lock_guard lock(mutex_);
+  return kept_.size();
+}
+
+std::size_t ResponseStore::bytes() const {
+  const std::lock_guard lock(mutex_);
+  return bytes_;
+}
+
 /// The lock is held.
 ResponseStore::Pointer ResponseStore::find(const std::string& id) const {
   const auto found = by_id_.find(id);

@@ -35,6 +35,9 @@ class ResponseStore {
   /// The answer object.
   std::optional<Json> response(const std::string& id) const;
 
+  std::size_t size() const;
+  std::size_t bytes() const;  // of all that are kept, by what add() was told
+
  private:
   struct Kept {
     std::string id;

@@ -3,9 +3,12 @@
 #include <linux/sockios.h>
 #include <openssl/ssl.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 
 #include <boost/asio/post.hpp>
 #include <boost/asio/ssl/stream.hpp>
+#include <fstream>
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
@@ -37,12 +40,30 @@ class PlainSocket : public Socket {
   Tcp tcp_;
 };
 
+/// Whether HTTP without TLS is spoken: then it is told so, as far as a first packet can. A handshake begins with 0x16.
+bool refuse_plain_http(int socket) {
+  constexpr std::string_view kAnswer =
+      "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n"
+      "Content-Length: 51\r\n\r\nThis server speaks https here, and that was http.\r\n";
+  char first = 0;
+  if (::recv(socket, &first, 1, MSG_PEEK | MSG_DONTWAIT) != 1 || first < 'A' || first > 'Z') return false;
+  char ignored[8192];  // what has come is taken, so that closing resets nothing
+  for (int i = 0; i < 32 && ::recv(socket, ignored, sizeof ignored, MSG_DONTWAIT) == sizeof ignored;) ++i;
+  const bool is_sent = ::send(socket, kAnswer.data(), kAnswer.size(), MSG_DONTWAIT | MSG_NOSIGNAL) > 0;
+  return is_sent && ::shutdown(socket, SHUT_WR) == 0;
+}
+
 class TlsSocket : public Socket {
  public:
   TlsSocket(Tcp tcp, boost::asio::ssl::context& context) : stream_(std::make_shared<Stream>(std::move(tcp), context)) {}
 
   void handshake(std::function<void(Code)> done) override {
-    stream_->async_handshake(boost::asio::ssl::stream_base::server, std::move(done));
+    // A first look, because OpenSSL would close a connection on which HTTP comes without a word.
+    tcp().async_wait(Tcp::wait_read, [stream = stream_, done = std::move(done)](const Code& code) mutable {
+      if (!code && refuse_plain_http(stream->next_layer().native_handle()))
+        return done(boost::asio::error::operation_aborted);
+      stream->async_handshake(boost::asio::ssl::stream_base::server, std::move(done));
+    });
   }
   void read_some(boost::asio::mutable_buffer buffer, Done done) override {
     stream_->async_read_some(buffer, std::move(done));
@@ -90,14 +111,20 @@ std::unique_ptr<boost::asio::ssl::context> make_tls_context(const std::string& c
                     context::no_tlsv1_1 | context::single_dh_use);
   // Idle connections give their buffers back.
   SSL_CTX_set_mode(made->native_handle(), SSL_MODE_RELEASE_BUFFERS);
-  const auto refuse = [](const std::string& name, const Socket::Code& code) {
-    throw Error(Error::Kind::bad_argument, name + ": " + code.message() + ", expected a PEM file that fits the other");
+  // Without this a password would be asked for on the terminal, if there is one.
+  made->set_password_callback([](std::size_t, context::password_purpose) { return std::string(); });
+  const auto check = [](const std::string& what, const std::string& path, const Socket::Code& code,
+                        const std::string& expected) {
+    if (!code) return;
+    // Of a file that is not there OpenSSL says nothing that helps.
+    const std::string words = std::ifstream(path) ? code.message() : "cannot be opened";
+    throw Error(Error::Kind::bad_argument, what + path + ": " + words + ", expected a PEM file with " + expected);
   };
   Socket::Code code;
   made->use_certificate_chain_file(certificate, code);
-  if (code) refuse("TLS certificate " + certificate, code);
+  check("TLS certificate ", certificate, code, "a certificate and those that vouch for it");
   made->use_private_key_file(key, context::pem, code);
-  if (code) refuse("TLS key " + key, code);
+  check("TLS key ", key, code, "the key of the certificate " + certificate + ", without a password");
   if (SSL_CTX_check_private_key(made->native_handle()) != 1)
     throw Error(Error::Kind::bad_argument, "TLS key " + key + ": does not belong to the certificate " + certificate);
   return made;

@@ -15,9 +15,13 @@
 
 namespace lockstep {
 
+/// Makes the folder, for its owner only if it is new. Throws Error::io if there can be none, or no file in it.
+void make_trace_folder(const std::filesystem::path& path);
+
 class Trace {
  public:
-  /// Makes the folder. `warn` is told of files that could not be written. Throws Error::io if there can be no folder.
+  /// Makes the folder; files in it are for their owner only. `warn` is told of files that could not be written. Throws
+  /// Error::io if there can be no folder.
   Trace(std::filesystem::path folder, std::function<void(const std::string&)> warn);
   /// Writes what is left.
   ~Trace();

@@ -2,6 +2,7 @@
 // runs `io`. Only for the server's own files.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
@@ -18,22 +19,30 @@
 #include <utility>
 
 #include "server/http_server.h"
+#include "server/lane.h"
 
 namespace lockstep {
 
 class Connection;
 
 struct Transport {
-  explicit Transport(const HttpOptions& o) : options(o), io(1), workers(static_cast<std::size_t>(o.worker_threads)) {}
+  explicit Transport(const HttpOptions& o)
+      : options(o),
+        io(1),
+        workers(static_cast<std::size_t>(o.worker_threads)),
+        large_requests(workers, std::max(1, o.worker_threads / 2)) {}
 
   HttpOptions options;
   boost::asio::io_context io;
   boost::asio::thread_pool workers;
+  Lane large_requests;  // of the workers
   std::unique_ptr<boost::asio::ssl::context> tls;
 
   std::shared_ptr<const Router> router;
   std::unordered_set<std::shared_ptr<Connection>> connections;  // open ones
   bool is_shutting_down = false;
+  bool checks_origin = false;  // only this machine can connect, and no key is asked for (origin.h)
+  std::size_t reserved_bytes = 0, small_reserved_bytes = 0;  // for bodies: of all, and of those that are not large
 
   std::atomic<std::size_t> body_bytes{0};  // held now
   std::atomic<std::uint64_t> connections_open{0}, connections_total{0}, requests_total{0};

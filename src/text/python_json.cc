@@ -102,6 +102,10 @@ class Builder : public nlohmann::json_sax<Json> {
       message_ = "nested deeper than " + std::to_string(kMaxJsonDepth) + " levels";
       return false;
     }
+    if (++nests_ > kMostJsonNests) {
+      message_ = "more than " + std::to_string(kMostJsonNests) + " arrays and objects";
+      return false;
+    }
     open_.push_back({std::move(value), {}, {}});
     return true;
   }
@@ -113,6 +117,10 @@ class Builder : public nlohmann::json_sax<Json> {
   }
 
   bool add(Json&& value) {
+    if (++values_ > kMostJsonValues) {
+      message_ = "more than " + std::to_string(kMostJsonValues) + " values";
+      return false;
+    }
     if (open_.empty()) {
       root_ = std::move(value);
     } else if (Open& parent = open_.back(); parent.value.is_array()) {
@@ -145,6 +153,7 @@ class Builder : public nlohmann::json_sax<Json> {
   }
 
   std::vector<Open> open_;
+  std::size_t nests_ = 0, values_ = 0;
   Json root_;
   std::string message_;
 };

@@ -1,6 +1,8 @@
 #include "text/tokenizer.h"
 
 #include <algorithm>
+#include <limits>
+#include <utility>
 
 #include "base/error.h"
 #include "text/utf8.h"
@@ -11,6 +13,26 @@ namespace {
 const Vocabulary& checked(const Vocabulary& vocabulary) {
   check_vocabulary(vocabulary);
   return vocabulary;
+}
+
+constexpr std::size_t kBlockBytes = 64 << 10;
+
+/// Whether pieces (pre_tokenizer.h) always end between two characters: behind a word, where a number begins or ends,
+/// and before a word at the beginning of a line. What follows such a place has no influence on what is before it.
+bool is_between_pieces(char before, char after) {
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  const auto is_ascii = [](char c) { return static_cast<unsigned char>(c) < 0x80; };
+  if (is_letter(before) && after == ' ') return true;
+  if (before == '\n' && is_letter(after)) return true;
+  return is_ascii(before) && is_ascii(after) && is_digit(before) != is_digit(after);
+}
+
+/// The end of a block that can be cut into pieces by itself: of about kBlockBytes, or of all if there is no such place.
+std::size_t block_end(std::string_view text) {
+  for (std::size_t at = kBlockBytes; at < text.size(); ++at)
+    if (is_between_pieces(text[at - 1], text[at])) return at;
+  return text.size();
 }
 
 }  // namespace
@@ -30,6 +52,7 @@ Tokenizer::Tokenizer(const Vocabulary& vocabulary, std::size_t cached_pieces)
     const auto token = static_cast<Token>(i);
     is_added_[i] = vocabulary.is_added(token);
     bytes_ += vocabulary.type_of(token) == TokenType::normal ? unmap_bytes(text, token) : text;
+    longest_ = std::max(longest_, bytes_.size() - offsets_.back());
     offsets_.push_back(bytes_.size());
     if (is_added_[i] && text.empty())
       throw Error(Error::Kind::bad_file, "token " + std::to_string(i) + ": an added token has no text");
@@ -78,6 +101,15 @@ std::vector<Token> Tokenizer::encode(const Prompt& prompt) const {
 }
 
 std::vector<Token> Tokenizer::encode(std::span<const Span> spans) const {
+  return encode(spans, std::numeric_limits<std::size_t>::max()).tokens;
+}
+
+Tokenizer::Bounded Tokenizer::encode(const Prompt& prompt, std::size_t most) const {
+  for (const std::string& control : prompt.controls) require_added(control);
+  return encode(std::span<const Span>(prompt.spans), most);
+}
+
+Tokenizer::Bounded Tokenizer::encode(std::span<const Span> spans, std::size_t most) const {
   // Each span is made valid on its own: a message that ends in half a character cannot eat the template's first byte.
   std::string text;
   struct Range {
@@ -100,10 +132,20 @@ std::vector<Token> Tokenizer::encode(std::span<const Span> spans) const {
   }
 
   const std::string_view all = text;
+  const auto fewest_of = [&](std::size_t bytes) { return bytes / longest_ + (bytes % longest_ != 0); };
+  if (fewest_of(all.size()) > most) return {.is_whole = false, .at_least = fewest_of(all.size())};
   std::vector<Token> out;
-  out.reserve(all.size() / 3 + 8);
+  out.reserve(std::min(all.size() / 3, most) + 8);
   std::vector<std::string_view> pieces;
   std::size_t done = 0;
+  const auto encode_to = [&](std::size_t end) {
+    const std::string_view left = encode_ordinary(all.substr(done, end - done), pieces, most, out);
+    done = end - left.size();
+    return left.empty() && out.size() <= most;
+  };
+  const auto given_up = [&] {
+    return Bounded{.is_whole = false, .at_least = out.size() + fewest_of(all.size() - done)};
+  };
   for (const Range range : trusted) {
     for (std::size_t at = range.begin; at < range.end;) {
       const auto first = static_cast<unsigned char>(all[at]);
@@ -113,27 +155,33 @@ std::vector<Token> Tokenizer::encode(std::span<const Span> spans) const {
         ++at;
         continue;
       }
-      encode_ordinary(all.substr(done, at - done), pieces, out);
+      if (!encode_to(at)) return given_up();
       out.push_back(added->token);
       at += added->text.size();
       done = at;
     }
   }
-  encode_ordinary(all.substr(done), pieces, out);
-  return out;
+  if (!encode_to(all.size())) return given_up();
+  const std::size_t count = out.size();
+  return {.tokens = std::move(out), .at_least = count};
 }
 
-void Tokenizer::encode_ordinary(std::string_view text, std::vector<std::string_view>& pieces,
-                                std::vector<Token>& out) const {
-  if (text.empty()) return;
-  pieces.clear();
-  pre_tokenizer_.split(text, pieces);
-  for (const std::string_view piece : pieces) {
-    if (cache_->find(piece, out)) continue;
-    const std::size_t before = out.size();
-    bpe_.encode(piece, out);
-    cache_->insert(piece, out.data() + before, out.size() - before);
+/// Appends the tokens, block by block until there are more than `most`. Returns what was not read.
+std::string_view Tokenizer::encode_ordinary(std::string_view text, std::vector<std::string_view>& pieces,
+                                            std::size_t most, std::vector<Token>& out) const {
+  while (!text.empty() && out.size() <= most) {
+    const std::size_t end = block_end(text);
+    pieces.clear();
+    pre_tokenizer_.split(text.substr(0, end), pieces);
+    for (const std::string_view piece : pieces) {
+      if (cache_->find(piece, out)) continue;
+      const std::size_t before = out.size();
+      bpe_.encode(piece, out);
+      cache_->insert(piece, out.data() + before, out.size() - before);
+    }
+    text.remove_prefix(end);
   }
+  return text;
 }
 
 std::string Tokenizer::decode(std::span<const Token> tokens) const {

@@ -40,6 +40,16 @@ class Tokenizer {
   /// The tokens of spans, as of one text.
   std::vector<Token> encode(std::span<const Span> spans) const;
 
+  /// The tokens of a text of which more than `most` are of no use: beyond them the text is not read, and what it has is
+  /// only told as a number. A prompt of many megabytes that cannot fit costs no more than one that nearly fits.
+  struct Bounded {
+    std::vector<Token> tokens = {};  // all of them, if it is whole
+    bool is_whole = true;
+    std::size_t at_least = 0;  // tokens that the whole text has: exact if it is whole, never too many otherwise
+  };
+  Bounded encode(const Prompt& prompt, std::size_t most) const;
+  Bounded encode(std::span<const Span> spans, std::size_t most) const;
+
   /// The bytes of tokens, one after another; they may end in the middle of a character (see utf8_stream.h).
   /// Throws Error::bad_argument for an id that is no token.
   std::string decode(std::span<const Token> tokens) const;
@@ -63,13 +73,15 @@ class Tokenizer {
     Token token;
   };
   const Added* longest_added(std::string_view text) const;
-  void encode_ordinary(std::string_view text, std::vector<std::string_view>& pieces, std::vector<Token>& out) const;
+  std::string_view encode_ordinary(std::string_view text, std::vector<std::string_view>& pieces, std::size_t most,
+                                   std::vector<Token>& out) const;
 
   Bpe bpe_;
   PreTokenizer pre_tokenizer_;
   std::unique_ptr<PieceCache> cache_;  // locks inside; behind a pointer because encode is const
   std::string bytes_;                  // of all tokens, one after another
   std::vector<std::size_t> offsets_;   // size() + 1 places in bytes_
+  std::size_t longest_ = 1;            // bytes of the longest token
   std::vector<bool> is_added_;
   std::vector<Added> added_;                 // by text, ascending
   std::array<std::size_t, 257> first_byte_;  // added_ with first byte b: [first_byte_[b], first_byte_[b + 1])

@@ -59,10 +59,19 @@ export class Server {
     }
   }
 
+  async slots() {
+    return (await fetch(`${this.url}/slots`)).json();
+  }
+
   /// No answer is being made any more.
   async is_idle() {
-    const slots = await (await fetch(`${this.url}/slots`)).json();
-    return slots.every((slot) => !slot.is_processing);
+    return (await this.slots()).every((slot) => !slot.is_processing);
+  }
+
+  /// A value of /metrics by its name and labels.
+  async metric(name) {
+    const lines = (await (await fetch(`${this.url}/metrics`)).text()).split('\n');
+    return Number(lines.find((line) => line.startsWith(`${name} `))?.slice(name.length + 1));
   }
 
   /// Asks it to end, and holds it to a clean end.

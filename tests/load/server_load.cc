@@ -1,10 +1,10 @@
 // Load on `lockstep serve`: many streams at once beside many idle connections, for as long as one likes.
 //
-//   server_load LOCKSTEP [SECONDS [STREAMS [IDLE]]]       120 seconds, 64 streams, 1000 idle connections
+//   server_load LOCKSTEP [SECONDS [STREAMS [IDLE]]]       240 seconds, 64 streams, 1000 idle connections
 //
 // Every text must be the one that the same request got alone, no request may fail, no idle connection may be lost, and
-// the server's memory must not grow, but for the prefix cache up to its limit. A part of the clients leaves in the
-// middle of its answer. It prints what it measured, and exits with 1 if anything of that does not hold.
+// the server's memory must not grow (memory.h). A part of the clients leaves in the middle of its answer. It prints
+// what it measured, and exits with 1 if anything of that does not hold.
 #include <signal.h>
 #include <sys/resource.h>
 
@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "cli_run.h"
+#include "load/memory.h"
 #include "server_client.h"
 
 namespace {
@@ -34,7 +35,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kLeaverEvery = 16;        // of a client's requests, one is left in the middle
 constexpr int kConnectionRequests = 8;  // that one connection carries
-constexpr double kGrowthAllowed = 8e6;  // bytes: what the allocator may still take after the first quarter
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
@@ -76,6 +76,8 @@ constexpr Question kQuestions[] = {
     {"completions", "/v1/completions",
      R"({"stream": true, "temperature": 0, "max_tokens": 50, "prompt": "The quick brown fox"})"},
 };
+
+constexpr std::size_t kOfResponses = 7;  // among them
 
 /// What a stream says, without ids, times and the places where it was cut; empty if it did not end as it should.
 std::string text_of(const std::string& stream) {
@@ -149,13 +151,13 @@ struct Done {
   std::atomic<std::uint64_t> answers = 0, left = 0, bytes = 0;
 };
 
-/// One client, request after request until `end`.
-void run_client(int port, int number, Clock::time_point end, const std::vector<std::string>& expected, Done& done,
-                Failures& failures) {
+/// One client, request after request until `end`; `first` of them are for responses, which the server keeps.
+void run_client(int port, int number, int first, Clock::time_point end, const std::vector<std::string>& expected,
+                Done& done, Failures& failures) {
   Client client(port);
   for (int i = 0; Clock::now() < end; ++i) {
     if (i > 0 && i % kConnectionRequests == 0) client = Client(port);
-    const std::size_t which = static_cast<std::size_t>(number + i) % std::size(kQuestions);
+    const std::size_t which = i < first ? kOfResponses : static_cast<std::size_t>(number + i) % std::size(kQuestions);
     const Question& question = kQuestions[which];
     if (!client.is_open() || !client.send(request_of(question))) {
       failures.add(std::string(question.name) + ": cannot connect or send");
@@ -203,7 +205,7 @@ int main(int count, char** words) {
     std::fprintf(stderr, "expected LOCKSTEP [SECONDS [STREAMS [IDLE]]]\n");
     return 2;
   }
-  const double seconds = count > 2 ? number(words[2]) : 120;
+  const double seconds = count > 2 ? number(words[2]) : 240;
   const int streams = count > 3 ? static_cast<int>(number(words[3])) : 64;
   const int idle_count = count > 4 ? static_cast<int>(number(words[4])) : 1000;
   ::signal(SIGPIPE, SIG_IGN);
@@ -241,24 +243,25 @@ int main(int count, char** words) {
     if (!is_up) failures.add("idle connection " + std::to_string(i) + " cannot be opened");
   }
 
+  // So that the server soon keeps as many responses as it may, and memory can be judged from then on.
+  const int first = seconds < lockstep::load::Memory::kLeastSeconds ? 0 : 300 / streams + 1;
   Done done;
   const auto begin = Clock::now();
   const auto end = begin + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   std::vector<std::thread> clients;
   for (int i = 0; i < streams; ++i)
-    clients.emplace_back([&, i] { run_client(port, i, end, expected, done, failures); });
-  double first = 0, first_cache = 0, most = 0, most_active = 0;
+    clients.emplace_back([&, i] { run_client(port, i, first, end, expected, done, failures); });
+  lockstep::load::Memory memory;
+  double most_active = 0;
   while (Clock::now() < end) {
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
-    auto now = metrics_of(port);
-    const double resident = now["lockstep_resident_bytes"];
-    most_active = std::max(most_active, now["lockstep_http_active"]);
-    if (seconds_since(begin) < seconds / 4) continue;
-    if (first == 0) {
-      first = resident;
-      first_cache = now["lockstep_cache_bytes"];
+    const auto now = metrics_of(port);
+    if (now.empty()) {
+      failures.add("/metrics: no answer");
+      continue;
     }
-    most = std::max(most, resident);
+    most_active = std::max(most_active, now.at("lockstep_http_active"));
+    memory.add(seconds_since(begin), now);
   }
   for (std::thread& client : clients) client.join();
   const double took = seconds_since(begin);
@@ -276,13 +279,12 @@ int main(int count, char** words) {
       break;
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
-  const double resident = last["lockstep_resident_bytes"];
   if (last["lockstep_http_connections"] > 1) failures.add("connections are left");
   if (last["llamacpp:requests_processing"] > 0) failures.add("answers are left that nobody wants");
   if (last["lockstep_answers_total{end=\"failed\"}"] > 0) failures.add("answers failed in the engine");
   if (last["lockstep_http_answers_total{status=\"5xx\"}"] > 0) failures.add("answers with status 5xx");
-  const double cache = last["lockstep_cache_bytes"];
-  if (resident - cache > first - first_cache + kGrowthAllowed) failures.add("memory grows");
+  const std::string memory_problem = memory.problem(seconds);
+  if (!memory_problem.empty()) failures.add(memory_problem);
   program.interrupt();
   log.join();
   const int code = program.finish();
@@ -295,9 +297,9 @@ int main(int count, char** words) {
   std::printf("tokens: %.0f made, %.0f of %.0f prompt tokens from the cache; %.0f steps\n",
               last["lockstep_generated_tokens_total"], last["lockstep_reused_tokens_total"],
               last["lockstep_prompt_tokens_total"], last["lockstep_steps_total"]);
-  std::printf("resident: %.1f MB after a quarter of the time (prefix cache %.1f), %.1f MB at most, %.1f MB at the end ",
-              first / 1e6, first_cache / 1e6, most / 1e6, resident / 1e6);
-  std::printf("(prefix cache %.1f)\n", cache / 1e6);
+  std::printf("%sat the end, without clients: %.1f MB in use, %.1f MB resident (prefix cache %.1f)\n",
+              memory.text().c_str(), last["lockstep_allocated_bytes"] / 1e6, last["lockstep_resident_bytes"] / 1e6,
+              last["lockstep_cache_bytes"] / 1e6);
   std::printf("connections at the end: %.0f, of them %d idle since the beginning\n", connections, idle_count);
   std::printf("failures: %llu\n", static_cast<unsigned long long>(failures.count()));
   return failures.count() == 0 ? 0 : 1;

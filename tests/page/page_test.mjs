@@ -46,11 +46,14 @@ async function say(page, text) {
   await page.press('Enter');
 }
 
+/// Waits for the end of the last answer.
+const is_answered = (page) => page.until('the end of the answer',
+    () => document.querySelector('.turn.assistant:last-child :is(.stats, .problem)'));
+
 /// Says it and waits for the end of the answer.
 async function ask(page, text) {
   await say(page, text);
-  await page.until('the end of the answer',
-      () => document.querySelector('.turn.assistant:last-child :is(.stats, .problem)'));
+  await is_answered(page);
 }
 
 const roles = (body) => body.messages.map(({role, content}) => `${role}: ${content}`);
@@ -110,6 +113,7 @@ rule('regenerating keeps the earlier answer', async (page, state) => {
   await ask(page, 'one');
   await page.click('button', 'Regenerate');
   await page.sees('2 of 2');
+  await is_answered(page);
   assert.equal(state.requests.length, 2);
   assert.deepEqual(roles(state.requests[1]), ['user: one']);
   await page.click('button', 'Earlier version');
@@ -423,11 +427,40 @@ rule('the status view plots what the metrics say', async (page) => {
   await page.sees('of 128 GiB');
   await page.sees('Reading the prompt');
   await page.sees('cpu (avx512, 8 threads)');
-  await page.until('lines', () => document.querySelectorAll('#plots path[d*="L"]').length >= 6);
+  await page.until('lines', () => document.querySelectorAll('#plots path[d*="L"]').length >= 8);
   if (shots) await new Promise((done) => setTimeout(done, 20000));
   await shot(page, 'status');
   await page.prefer('dark');
   await shot(page, 'status-dark');
+});
+
+rule('the cache on disk is shown where there is one', async (page, state) => {
+  const shown = () => page.eval(() => [...document.querySelectorAll('#plots figure')]
+      .filter((plot) => plot.checkVisibility()).map((plot) => plot.querySelector('figcaption span').textContent));
+  const facts = () => page.eval(() => Object.fromEntries(
+      [...document.querySelectorAll('#totals dt')].map((name) => [name.textContent, name.nextSibling.textContent])));
+  await page.click('link', 'Status');
+  await page.sees('of 64.0 GiB', '#plots');
+  assert.deepEqual((await shown()).slice(-2), ['Disk cache', 'From the disk']);
+  // The rate of a second in which a prompt was restored; the one before and after it is 0.
+  await page.until('a restore in the plot', () => [...document.querySelectorAll('#plots path')].at(-3)
+      .getAttribute('d').split(/[ML]/).some((point) => point && !point.endsWith(' 98.00')));
+  const {'Disk': disk, 'From the disk': restored, ...others} = await facts();
+  assert.match(disk, /^214 states, 37\.\d GiB of 64\.0 GiB, 5\.0 GiB written, 12 evictions$/);
+  const [, prompts, tokens] = restored.match(/^(\d+) prompts, ([\d,]+) tokens, [\d.]+ [MG]iB at 1\.5 GiB\/s$/);
+  assert.equal(Number(tokens.replaceAll(',', '')), 8192 * Number(prompts));
+  assert.ok(!('Trouble with the disk' in others));
+  await page.sees("16,384, 8,192 of the disk's", '#slots');
+  state.disk = {lockstep_disk_failures_total: 3, lockstep_disk_read_only: 1, lockstep_disk_hits_total: 0,
+    lockstep_disk_restored_tokens_total: 0, lockstep_disk_restored_bytes_total: 0,
+    lockstep_disk_restore_seconds_total: 0};
+  await page.sees('3 could not be written; nothing can be written to the directory', '#totals');
+  assert.equal((await facts())['From the disk'], '0 prompts, 0 tokens, 0 B', 'no speed of nothing');
+  state.has_disk = false;
+  await page.until('no plots of a disk', () => [...document.querySelectorAll('#plots figure')]
+      .filter((plot) => plot.checkVisibility()).length === 6);
+  assert.ok(!(await shown()).includes('Disk cache'));
+  assert.ok(!('Disk' in await facts()));
 });
 
 rule('loading, trouble and missing metrics are said', async (page, state) => {

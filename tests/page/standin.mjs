@@ -76,6 +76,8 @@ export async function start_standin(port = 0) {
     key: '',         // that is needed
     health: null,    // the body of a 503, or null
     has_metrics: true,
+    has_disk: true,  // a cache directory
+    disk: {},        // metrics of it that are other than usual
     answered: 0,
     began: Date.now(),
   };
@@ -135,6 +137,27 @@ export async function start_standin(port = 0) {
     response.end();
   }
 
+  /// A prompt of 8192 tokens is restored every 5 s.
+  function disk(s) {
+    const restores = 1 + Math.floor(s / 5);
+    return {
+      lockstep_disk_states: 214,
+      lockstep_disk_bytes: 37 * 2 ** 30 + 1e7 * s,
+      lockstep_disk_limit_bytes: 64 * 2 ** 30,
+      lockstep_disk_hits_total: restores,
+      lockstep_disk_restored_tokens_total: 8192 * restores,
+      lockstep_disk_restored_bytes_total: 3 * 2 ** 27 * restores,
+      lockstep_disk_restore_seconds_total: 0.25 * restores,
+      lockstep_disk_written_bytes_total: 5 * 2 ** 30,
+      lockstep_disk_skipped_total: 0,
+      lockstep_disk_failures_total: 0,
+      lockstep_disk_damaged_total: 0,
+      lockstep_disk_evictions_total: 12,
+      lockstep_disk_read_only: 0,
+      ...state.disk,
+    };
+  }
+
   function metrics() {
     const s = (Date.now() - state.began) / 1000;
     const wave = (period) => 1 + Math.sin(s * 2 * Math.PI / period);
@@ -158,6 +181,7 @@ export async function start_standin(port = 0) {
       lockstep_memory_limit_bytes: 128 * 2 ** 30,
       lockstep_http_connections: 3,
       lockstep_http_connections_total: 17,
+      ...(state.has_disk ? disk(s) : {}),
     }).map(([name, value]) => `# TYPE ${name} gauge\n${name} ${value}\n`).join('');
   }
 
@@ -185,7 +209,8 @@ export async function start_standin(port = 0) {
           queue: 64, temperature: 1, top_p: 1, min_p: 0.05000000074505806, default_system: ''}});
     if (path === '/slots')
       return json([0, 1, 2, 3].map((id) => ({id, is_processing: id < 2, next_token: {n_decoded: id ? 0 : 311},
-        lockstep: {is_prefilling: id === 1, prompt_tokens: 18230, cached_tokens: 16384, limit: 26422}})));
+        lockstep: {is_prefilling: id === 1, prompt_tokens: 18230, cached_tokens: 16384,
+          restored_tokens: id === 1 ? 8192 : 0, limit: 26422}})));
     if (path === '/metrics') {
       if (!state.has_metrics) return fail(response, 501, '/metrics: turned off by --no-metrics');
       response.writeHead(200, {'Content-Type': 'text/plain; version=0.0.4; charset=utf-8'});

@@ -3,7 +3,8 @@
 //   node agents_test.mjs FOLDER LOCKSTEP [NAME...]      FOLDER has the packages of package.json; NAME: headings
 //
 // Each runs with a home and a working folder of its own, which are removed after it. What counts is the protocol: the
-// agent ends well and prints what the model said, and every request of it was answered, none of them twice.
+// agent ends well and prints what the model said, and every request of it was answered, none of them twice; when it is
+// ended in the middle nobody goes on with its answer; a prompt that does not fit is told, and not sent again and again.
 import assert from 'node:assert/strict';
 import {spawn} from 'node:child_process';
 import {mkdir, mkdtemp, readdir, readFile, rm, writeFile} from 'node:fs/promises';
@@ -16,7 +17,9 @@ import {read_recipes} from './recipes.mjs';
 
 const kMinutes = 10;    // an agent's prompt has up to 30,000 tokens, and there may be two cores
 const kAnswer = 100;    // tokens at most, since the demo model may lose itself in such a prompt
-const kMostPosts = 6;   // of one run: the turn, a title, a summary, a few calls of tools; more is a storm of retries
+const kMostPosts = 30;  // of one run: the demo model may call one tool after another before it answers
+const kMostRefused = 16;   // of one whose prompt does not fit: it may try a few times to make it shorter
+const kLongPrompt = 1500;  // tokens; that of every agent is longer
 
 const [folder, program, ...names] = process.argv.slice(2);
 if (!program) throw new Error('expected two arguments: the folder of the installed packages and the lockstep program');
@@ -24,14 +27,16 @@ const recipes = await read_recipes(new URL('../../../docs/clients.md', import.me
 const chosen = recipes.filter(({name}) => names.length === 0 || names.includes(name));
 if (chosen.length < Math.max(1, names.length)) throw new Error(`no recipe for one of: ${names.join(', ')}`);
 
-/// Runs the commands in `home`/work; {code, out, err}.
-async function run(commands, home) {
+/// Starts the commands in `home`/work. `ended` comes to {code, out, err}.
+function start(commands, home) {
   const env = {
     HOME: home,
     PATH: `${join(resolve(folder), 'node_modules', '.bin')}:${process.env.PATH}`,
     LANG: 'C.UTF-8',
     TERM: 'dumb',
     NO_COLOR: '1',
+    // It asks for 32,000 tokens whatever the server would do by itself, and a model that is lost may write them all.
+    CLAUDE_CODE_MAX_OUTPUT_TOKENS: String(kAnswer),
   };
   const child = spawn('sh', ['-e', '-c', commands], {
     cwd: join(home, 'work'), env, detached: true, stdio: ['ignore', 'pipe', 'pipe'],
@@ -40,10 +45,12 @@ async function run(commands, home) {
   child.stdout.on('data', (bytes) => { told.out += bytes; });
   child.stderr.on('data', (bytes) => { told.err += bytes; });
   const late = setTimeout(() => process.kill(-child.pid, 'SIGKILL'), kMinutes * 60000);
-  const code = await new Promise((done) => child.once('exit', (code, signal) => done(code ?? signal)));
-  clearTimeout(late);
-  await end_all_of(home);
-  return {code, ...told};
+  const ended = new Promise((done) => child.once('exit', (code, signal) => done(code ?? signal))).then(async (code) => {
+    clearTimeout(late);
+    await end_all_of(home);
+    return {code, ...told};
+  });
+  return {ended};
 }
 
 /// Ends what an agent left running, daemons too: whatever has this home.
@@ -59,10 +66,10 @@ async function end_all_of(home) {
   }
 }
 
-/// Runs commands of a recipe with a home and a server of their own; gives what was printed and the server's requests,
-/// after holding them to what every run owes.
-async function run_recipe(context, files, commands) {
-  const server = await Server.start(program, ['--temperature', '0', '--max-tokens', String(kAnswer)]);
+/// Calls `use(server, home, here)` with a server of its own and a home where the files of a recipe lie; here() puts
+/// the server's address into a text.
+async function with_home(files, options, use) {
+  const server = await Server.start(program, ['--temperature', '0', '--max-tokens', String(kAnswer), ...options]);
   const home = await mkdtemp(join(tmpdir(), 'lockstep-client-'));
   const here = (text) => text.replaceAll('http://127.0.0.1:8000', server.url);
   try {
@@ -71,28 +78,73 @@ async function run_recipe(context, files, commands) {
       await mkdir(dirname(join(home, path)), {recursive: true});
       await writeFile(join(home, path), here(text));
     }
-    const {code, out, err} = await run(here(commands), home);
-    for (const {path, status, seconds, prompt_tokens, cached_tokens, completion_tokens} of server.requests)
-      context.diagnostic(`${path}: ${status} after ${seconds} s, ${prompt_tokens} tokens of prompt ` +
-                         `(${cached_tokens} cached), ${completion_tokens} of answer`);
-    context.diagnostic(`printed: ${JSON.stringify(out.slice(-600))}`);
-    if (code !== 0) context.diagnostic(`stderr: ${err.slice(-2000)}`);
+    return await use(server, home, here);
+  } finally {
+    await end_all_of(home);
+    await server.stop();
+    await rm(home, {recursive: true, force: true, maxRetries: 5});
+  }
+}
+
+function tell(context, server, {code, out, err}) {
+  for (const {path, status, seconds, prompt_tokens, cached_tokens, completion_tokens} of server.requests)
+    context.diagnostic(`${path}: ${status} after ${seconds} s, ${prompt_tokens} tokens of prompt ` +
+                       `(${cached_tokens} cached), ${completion_tokens} of answer`);
+  context.diagnostic(`printed: ${JSON.stringify(out.slice(-600))}`);
+  if (code !== 0) context.diagnostic(`exit code ${code}, stderr: ${err.slice(-2000)}`);
+}
+
+/// Runs commands of a recipe; gives what was printed and the server's requests, after holding them to what every run
+/// owes.
+function run_recipe(context, files, commands) {
+  return with_home(files, [], async (server, home, here) => {
+    const {code, out, err} = await start(here(commands), home).ended;
+    tell(context, server, {code, out, err});
     assert.equal(code, 0, 'exit code');
     assert.match(out, /\S/, 'it printed an answer');
     assert.ok(server.requests.length >= 1, 'it asked the server');
     const failed = server.requests.filter(({status}) => status !== 200);
     assert.deepEqual(failed.map(({path, status}) => [path, status]), []);
     assert.ok(server.requests.length <= kMostPosts, `${server.requests.length} requests`);
+    const sizes = server.requests.map(({path, prompt_tokens}) => `${path} ${prompt_tokens}`);
+    assert.equal(new Set(sizes).size, sizes.length, `a prompt came again: ${sizes.join(', ')}`);
     return {out, requests: server.requests};
-  } finally {
-    await server.stop();
-    await rm(home, {recursive: true, force: true, maxRetries: 5});
-  }
+  });
 }
 
 const kLimit = {timeout: (kMinutes + 2) * 60000};
 for (const {name, files, commands} of chosen)
   test(`${name}: answers by its recipe`, kLimit, (context) => run_recipe(context, files, commands));
+
+// What curl does with these is among the tests of the client libraries: its prompt is too short to be left or too long.
+const agents = chosen.filter(({name}) => name !== 'curl');
+
+for (const {name, files, commands} of agents)
+  test(`${name}: is ended while its prompt is read, and nobody goes on with it`, kLimit, (context) =>
+    with_home(files, [], async (server, home, here) => {
+      const {ended} = start(here(commands), home);
+      const is_reading = ({lockstep}) => lockstep.is_prefilling && lockstep.prompt_tokens > kLongPrompt;
+      await Server.until('a long prompt', async () => (await server.slots()).some(is_reading), 120);
+      await end_all_of(home);
+      await Server.until('free slots', () => server.is_idle(), 2);
+      const {out} = await ended;
+      context.diagnostic(`printed: ${JSON.stringify(out.slice(-300))}`);
+      assert.ok(await server.metric('lockstep_answers_total{end="cancelled"}') >= 1, 'an answer was cancelled');
+      assert.equal(await server.metric('lockstep_answers_total{end="failed"}'), 0);
+    }));
+
+for (const {name, files, commands} of agents)
+  test(`${name}: a prompt that does not fit is told, and sent a few times at most`, kLimit, (context) =>
+    with_home(files, ['--context', String(kLongPrompt)], async (server, home, here) => {
+      const told = await start(here(commands), home).ended;
+      tell(context, server, told);
+      assert.ok(server.requests.some(({status}) => status === 400), 'its prompt did not fit');
+      assert.deepEqual(server.requests.filter(({status}) => status !== 200 && status !== 400), []);
+      assert.ok(server.requests.length <= kMostRefused, `${server.requests.length} requests`);
+      // An agent that then has its conversation summed up has understood too, though it may say nothing.
+      const has_compacted = server.requests.some(({status}) => status === 200);
+      assert.ok(has_compacted || /context|too long|exceed|maximum/i.test(told.out + told.err), 'it was understood');
+    }));
 
 // With one tool and a short system text the demo model can be an agent, though not a good one.
 const kNotes = {path: 'work/notes.txt', text: 'The color is green.\n'};
