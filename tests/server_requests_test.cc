@@ -633,8 +633,16 @@ TEST(ServerRequests, APromptThatDoesNotFitIsRefusedInTheWordsThatAgentsLookFor) 
   const auto far = api.send("/v1/messages", R"({"max_tokens": 9, "messages": [{"role": "user", "content": ")" +
                                                 std::string(5000, '!') + R"("}]})");
   EXPECT_EQ(far->status, 400);
-  EXPECT_TRUE(far->json()["error"]["message"].get<std::string>().starts_with("prompt is too long: at least "))
-      << far->body;
+  const std::string words = far->json()["error"]["message"];
+  EXPECT_TRUE(words.starts_with("prompt is too long: ") && words.ends_with(" tokens > 100 maximum")) << words;
+  const auto far_chat = api.send("/v1/chat/completions",
+                                 R"({"messages": [{"role": "user", "content": ")" + std::string(5000, '!') + R"("}]})");
+  const Json far_error = far_chat->json()["error"];
+  const std::string least = std::to_string(far_error["n_prompt_tokens"].get<int>());
+  EXPECT_EQ(far_error["message"],
+            "This model's maximum context length is 100 tokens. However, your messages resulted in " + least +
+                " tokens. Your input exceeds the context window of this model. It has at least " + least +
+                ": they were not counted further.");
   // A limit that would go past the end is no error.
   const auto clamped =
       api.send("/v1/chat/completions", R"({"max_tokens": 100000, "messages": [{"role": "user", "content": "a"}]})");

@@ -109,12 +109,15 @@ std::vector<Token> count_ask(const ApiState& api, const Ask& ask) { return api.t
 
 std::size_t counted_tokens(std::int64_t context) { return static_cast<std::size_t>(context) * 2; }
 
+/// Agents read both numbers out of these words, Anthropic's to the letter; so that a text was not counted to its end is
+/// said behind them, or only by the documentation.
 ApiError overflow_error(Family family, std::int64_t tokens, std::int64_t context, bool is_exact) {
-  const std::string n = (is_exact ? "" : "at least ") + std::to_string(tokens), most = std::to_string(context);
+  const std::string n = std::to_string(tokens), most = std::to_string(context);
+  const std::string rest = is_exact ? "" : " It has at least " + n + ": they were not counted further.";
   if (family == Family::anthropic) return ApiError(400, "prompt is too long: " + n + " tokens > " + most + " maximum");
   return ApiError(400,
                   "This model's maximum context length is " + most + " tokens. However, your messages resulted in " +
-                      n + " tokens. Your input exceeds the context window of this model.",
+                      n + " tokens. Your input exceeds the context window of this model." + rest,
                   "messages", "context_length_exceeded")
       .with({{"n_prompt_tokens", tokens}, {"n_ctx", context}});
 }
