@@ -1,9 +1,9 @@
 # lockstep_module(NAME SOURCES ... USES ... [LIBRARIES ...])
 #
 # One static library a folder of src/. USES names the modules below it (the include-direction test holds the same table);
-# LIBRARIES are outside packages. UNITY: files are compiled several at a time (LOCKSTEP_UNITY), so names in their anonymous
-# namespaces must differ within a folder. Every module gets the float flags of the law: no contraction, no fast-math, so that a
-# multiplication and an addition in the source are two roundings and std::fma is one, in every file alike.
+# LIBRARIES are outside packages. UNITY: files are compiled several at a time (LOCKSTEP_UNITY), so names in their
+# anonymous namespaces must differ within a folder. Every module gets the float flags of the law: no contraction and no
+# fast-math, so that a multiplication and an addition in the source are two roundings and std::fma is one, in every file.
 add_library(lockstep_flags INTERFACE)
 # For C++ alone: device code has flags of its own (LockstepDevice.cmake).
 set(lockstep_cxx_flags -ffp-contract=off -fno-fast-math -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion

@@ -4,7 +4,6 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
-#include <cctype>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -12,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/ascii.h"
 #include "base/error.h"
 #include "text/utf8.h"
 
@@ -89,26 +89,20 @@ std::vector<ConfigSetting> read_toml(const std::string& path, const std::string&
 
 // --- INI
 
-std::string_view without_blanks(std::string_view text) {
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front()))) text.remove_prefix(1);
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back()))) text.remove_suffix(1);
-  return text;
-}
-
 void add_ini_line(std::vector<ConfigSetting>& out, const std::string& path, std::string& section, std::string_view line,
                   int number) {
-  line = without_blanks(line);
+  line = trimmed(line);
   if (line.empty() || line.front() == ';' || line.front() == '#') return;
   if (line.front() == '[') {
     if (line.back() != ']') refuse_line(path, number, "a section without an end, expected [serve]");
-    section = without_blanks(line.substr(1, line.size() - 2));
+    section = trimmed(line.substr(1, line.size() - 2));
     return;
   }
   const std::size_t equals = line.find('=');
   if (equals == std::string_view::npos) refuse_line(path, number, "no setting, expected name = value");
   ConfigSetting setting{
-      .section = section, .name = std::string(without_blanks(line.substr(0, equals))), .values = {}, .line = number};
-  const std::string_view value = without_blanks(line.substr(equals + 1));
+      .section = section, .name = std::string(trimmed(line.substr(0, equals))), .values = {}, .line = number};
+  const std::string_view value = trimmed(line.substr(equals + 1));
   if (value.starts_with('"')) {
     const auto text = nlohmann::json::parse(value, nullptr, false);
     if (!text.is_string()) refuse_line(path, number, setting.name + " has quotes that do not fit, expected \"text\"");

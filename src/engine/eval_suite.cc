@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "base/ascii.h"
 #include "base/error.h"
 #include "text/chat_request.h"
 
@@ -55,13 +56,6 @@ std::vector<std::string> strings_of(const Json& value, const std::string& field)
   return texts;
 }
 
-std::string_view without_space(std::string_view text) {
-  constexpr std::string_view kSpace = " \t\r\n";
-  const std::size_t first = text.find_first_not_of(kSpace);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
-}
-
 ExpectedCall call_of(const Json& json, const std::string& field) {
   if (!json.is_object()) fail(field, shown(json), "an object");
   refuse_unknown(json, field + ".", {"name", "arguments"});
@@ -79,7 +73,7 @@ void read_expectation(const Json& expect, EvalCase& c) {
   if (expect.empty()) fail("expect", "empty", "content or tool_calls");
   if (const Json* content = member(expect, "content")) {
     c.contents = strings_of(*content, "expect.content");
-    for (std::string& text : c.contents) text = std::string(without_space(text));
+    for (std::string& text : c.contents) text = std::string(trimmed(text));
   }
   if (const Json* reasoning = member(expect, "reasoning")) c.reasoning = string_of(*reasoning, "expect.reasoning");
   if (const Json* parts = member(expect, "reasoning_contains"))
@@ -144,7 +138,7 @@ std::vector<EvalCase> parse_suite(std::string_view text, std::string_view name) 
     const std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), line.size() + 1));
     ++number;
-    if (without_space(line).empty()) continue;
+    if (trimmed(line).empty()) continue;
     try {
       const Json json = parse_json(line, "JSON");
       if (!json.is_object()) fail("case", shown(json), "a JSON object");
@@ -176,12 +170,11 @@ bool same_json(const Json& a, const Json& b) {
 
 std::string why_wrong(const EvalCase& expected, const EvalAnswer& answer) {
   if (!answer.has_stopped) return "did not stop by itself";
-  const std::string_view content = without_space(answer.content);
+  const std::string_view content = trimmed(answer.content);
   if (!expected.contents.empty() &&
       std::find(expected.contents.begin(), expected.contents.end(), content) == expected.contents.end())
     return "another content";
-  if (expected.reasoning && without_space(answer.reasoning) != without_space(*expected.reasoning))
-    return "another reasoning";
+  if (expected.reasoning && trimmed(answer.reasoning) != trimmed(*expected.reasoning)) return "another reasoning";
   for (const std::string& part : expected.reasoning_contains)
     if (answer.reasoning.find(part) == std::string::npos) return "reasoning without " + quote_python(part);
   if (answer.calls.size() != expected.calls.size())

@@ -300,6 +300,7 @@ void Scheduler::start(Waiting waiting) {
   try {
     next_token(active);
   } catch (const std::exception& error) {
+    note_failure(error);
     end(active, JobResult::End::failed, error.what());
   }
 }

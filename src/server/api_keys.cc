@@ -6,20 +6,10 @@
 #include <algorithm>
 #include <fstream>
 
+#include "base/ascii.h"
 #include "base/error.h"
 
 namespace lockstep {
-namespace {
-
-std::string_view trimmed(std::string_view text) {
-  const auto is_space = [](char c) { return c == ' ' || c == '\t' || c == '\r'; };
-  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
-  return text;
-}
-
-}  // namespace
-
 ApiKeys::ApiKeys(const std::filesystem::path& path) {
   std::ifstream in(path);
   if (!in)

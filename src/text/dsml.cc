@@ -44,12 +44,6 @@ Found begins_with(std::string_view text, std::string_view wanted) {
   return wanted.starts_with(text) ? Found::maybe : Found::no;
 }
 
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
-  return text;
-}
-
 Tag parse_tag(std::string_view text, std::string_view open) {
   text = text.substr(0, kMaxTagBytes);
   Tag tag;

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/ascii.h"
 #include "text/tool_schemas.h"
 
 namespace lockstep {
@@ -22,10 +23,6 @@ std::string tag_text(std::string_view open, Marker marker, std::string_view name
 
 /// Whether `text` begins with `wanted`, or may do so when there is more of it.
 Found begins_with(std::string_view text, std::string_view wanted);
-
-/// The whitespace of markup.
-inline bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
-std::string_view trimmed(std::string_view text);
 
 struct Tag {
   Found found = Found::no;
