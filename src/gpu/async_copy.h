@@ -1,11 +1,24 @@
-// Copies from device memory into shared memory that a thread does not wait for (CUDA only).
+// Copies from device memory into shared memory that a thread does not wait for (not on HIP).
 #pragma once
 
 #include "gpu/device.h"
 
 namespace lockstep::gpu {
 
-#if defined(__CUDACC__)
+#if defined(LOCKSTEP_GPU_EMULATED)
+
+LOCKSTEP_DEVICE std::uint32_t shared_address(const void* at) {
+  return static_cast<std::uint32_t>(static_cast<const std::byte*>(at) - emulator::shared_memory());
+}
+LOCKSTEP_DEVICE void copy16(void* to, const void* from) { emulator::begin_copy(to, from, 16); }
+LOCKSTEP_DEVICE void copy4(void* to, const void* from) { emulator::begin_copy(to, from, 4); }
+LOCKSTEP_DEVICE void end_copy_group() { emulator::end_copy_group(); }
+template <int kPending>
+LOCKSTEP_DEVICE void wait_for_copies() {
+  emulator::wait_for_copies(kPending);
+}
+
+#elif defined(__CUDACC__)
 
 LOCKSTEP_DEVICE std::uint32_t shared_address(const void* at) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(at));

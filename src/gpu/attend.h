@@ -59,7 +59,7 @@ void attend_few(Runtime& runtime, const AttendCall& call, const Slices& slices, 
                 const PackedRows& layout);
 void prepare_attend_few(Runtime& runtime);
 
-#if defined(__CUDACC__) || defined(__HIP__)
+#if defined(LOCKSTEP_KERNEL)
 
 /// What row i of the step attends.
 struct Query {

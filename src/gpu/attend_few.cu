@@ -106,7 +106,7 @@ LOCKSTEP_HOST_DEVICE constexpr int query_pitch(int width) { return (width + 3) /
 LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kScoreThreads, 2) score_few_kernel(Few a, PackedRows layout) {
   wait_for_launch_before();
   let_next_launch_begin();  // only now: what is read before the next kernel waits is complete here
-  extern LOCKSTEP_SHARED Words4 few_shared[];
+  LOCKSTEP_DYNAMIC_SHARED(Words4, few_shared);
   LOCKSTEP_SHARED const std::uint8_t* sources[kScoreSlots];
   const int i = a.first_row + block_z(), first_slot = block_x() * kScoreSlots, t = thread_index();
   const int first_head = block_y() * a.heads_a_block, width = layout.width, pitch = query_pitch(width);
@@ -187,12 +187,12 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kScoreThreads, 2) score_few_kernel(Few a, P
       } else if (is_whole && (begin >= channels || begin + kPiece <= channels)) {
         const bool is_code = begin < channels;
         const int at = my_shift + (is_code ? begin : floats_at + 4 * (begin - channels)), bits = at % 4 * 8;
-        const std::uint32_t* const from_words = my_words + at / 4;
-        std::uint32_t low = from_words[0];
+        const std::uint32_t* const row_words = my_words + at / 4;
+        std::uint32_t low = row_words[0];
         if (is_code) {
 #pragma unroll
           for (int d = 0; d < kPiece; d += 4) {
-            const std::uint32_t high = from_words[d / 4 + 1], codes = shift_pair(low, high, bits);
+            const std::uint32_t high = row_words[d / 4 + 1], codes = shift_pair(low, high, bits);
 #pragma unroll
             for (int k = 0; k < 4; ++k) row[d + k] = code_value(codes, k, scale);
             low = high;
@@ -200,7 +200,7 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kScoreThreads, 2) score_few_kernel(Few a, P
         } else {
 #pragma unroll
           for (int d = 0; d < kPiece; ++d) {
-            const std::uint32_t high = from_words[d + 1];
+            const std::uint32_t high = row_words[d + 1];
             row[d] = f32_of(shift_pair(low, high, bits));
             low = high;
           }
@@ -298,7 +298,7 @@ LOCKSTEP_DEVICE Floats4 four_channels(const std::uint8_t* source, bool is_float,
 
 LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS((kMostAtOnce + 3) * kWarp, 2) sum_few_kernel(Few a, PackedRows layout) {
   let_next_launch_begin();
-  extern LOCKSTEP_SHARED Words4 few_shared[];
+  LOCKSTEP_DYNAMIC_SHARED(Words4, few_shared);
   LOCKSTEP_SHARED const std::uint8_t* sources[kMostAtOnce][kChain];
   LOCKSTEP_SHARED float chain_sums[kMostAtOnce][kSumHeads];
   LOCKSTEP_SHARED float largest_of[kSumHeads];

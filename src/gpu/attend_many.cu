@@ -275,7 +275,7 @@ LOCKSTEP_DEVICE void score_slots(ScoreShared& shared, const Many& a, const Packe
 /// Grid: chains of slots, groups of heads, queries.
 LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 4) score_many_kernel(Many a, PackedRows layout) {
   follow_launch();
-  extern LOCKSTEP_SHARED Floats4 score_shared[];
+  LOCKSTEP_DYNAMIC_SHARED(Floats4, score_shared);
   auto& shared = *reinterpret_cast<ScoreShared*>(score_shared);
   const int wave_row = block_z(), i = a.first_row + wave_row, first_slot = block_x() * kTileSlots,
             first_head = block_y() * kHeads, t = thread_index();
@@ -349,7 +349,7 @@ struct SumShared {
 /// Sums over rows, for 64 heads and 128 channels: channels 4 * other and 64 further.
 LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 4) sum_many_kernel(Many a, PackedRows layout) {
   follow_launch();
-  extern LOCKSTEP_SHARED Floats4 sum_shared[];
+  LOCKSTEP_DYNAMIC_SHARED(Floats4, sum_shared);
   auto& shared = *reinterpret_cast<SumShared*>(sum_shared);
   const int width = layout.width, chains = a.slots / kChain, dim_groups = (width + kDims - 1) / kDims;
   const int first_dim = block_x() % dim_groups * kDims, first_head = block_x() / dim_groups * kHeads;

@@ -27,7 +27,7 @@ struct DotScratch {
   float chunk[kMostChunks];
 };
 
-#if defined(__CUDACC__) || defined(__HIP__)
+#if defined(LOCKSTEP_KERNEL)
 /// x . x, the same in every thread. Every thread of a block of dot_threads(width) calls it, or of a multiple of
 /// group_threads(width). A call, and without more unrolling than the usual widths need: code that runs once a launch
 /// comes from far away.

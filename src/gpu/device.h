@@ -1,19 +1,40 @@
 // What a kernel may use, under one name for CUDA and HIP: indices, barriers, shuffles, the int8 dot, shared memory.
 //
 // HIP is compiled without a device library or its headers, so there everything is a compiler builtin. Widths are named:
-// a "warp" here is 32 threads on both (gfx11 runs in wave32). Nothing here rounds; what rounds is in numerics/.
+// a "warp" here is 32 threads on both (gfx11 runs in wave32). Nothing here rounds; what rounds is in numerics/. A third
+// form runs on the CPU (emulator.h).
 #pragma once
 
 #include <cstdint>
 
 #include "numerics/primitives.h"
 
-#if defined(__HIP__)
+#if defined(LOCKSTEP_GPU_EMULATED)
+#include <x86intrin.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "gpu/emulator.h"
+#include "numerics/round.h"
+#define LOCKSTEP_KERNEL
+#define LOCKSTEP_DEVICE inline
+#define LOCKSTEP_DEVICE_CALL inline
+#define LOCKSTEP_SHARED static thread_local
+#define LOCKSTEP_DYNAMIC_SHARED(type, name) auto* const name = reinterpret_cast<type*>(emulator::shared_memory())
+#define LOCKSTEP_PARAMETER const
+#define LOCKSTEP_BOUNDS(threads, blocks)
+#define LOCKSTEP_CLUSTER(blocks)
+#if LOCKSTEP_GPU_EMULATED == LOCKSTEP_EMULATED_CUDA
+#define LOCKSTEP_HAS_TILES
+#endif
+#elif defined(__HIP__)
 #define LOCKSTEP_KERNEL __attribute__((global))
 #define LOCKSTEP_DEVICE __attribute__((device)) inline
 #define LOCKSTEP_DEVICE_CALL __attribute__((device, noinline)) static  // what is rare, so that its code is there once
 #define LOCKSTEP_SHARED __attribute__((shared))
-#define LOCKSTEP_PARAMETER const  // of a kernel, and indexed by it
+#define LOCKSTEP_DYNAMIC_SHARED(type, name) extern LOCKSTEP_SHARED type name[]  // as much as the launch asks for
+#define LOCKSTEP_PARAMETER const                                                // of a kernel, and indexed by it
 #define LOCKSTEP_BOUNDS(threads, blocks) __attribute__((amdgpu_flat_work_group_size(1, threads)))
 #define LOCKSTEP_CLUSTER(blocks)
 #elif defined(__CUDACC__)
@@ -21,6 +42,8 @@
 #define LOCKSTEP_DEVICE __device__ __forceinline__
 #define LOCKSTEP_DEVICE_CALL static __device__ __noinline__  // what is rare, so that its code is there once
 #define LOCKSTEP_SHARED __shared__
+#define LOCKSTEP_DYNAMIC_SHARED(type, name) extern LOCKSTEP_SHARED type name[]  // as much as the launch asks for
+#define LOCKSTEP_HAS_TILES                                                      // int8_mma.h, async_copy.h
 #define LOCKSTEP_PARAMETER const __grid_constant__  // of a kernel, and indexed by it: no copy is made
 #define LOCKSTEP_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -30,13 +53,42 @@
 #endif
 #endif
 
+#define LOCKSTEP_ALIGNED(bytes) __attribute__((aligned(bytes)))
+
 namespace lockstep::gpu {
 
 inline constexpr int kWarp = 32;
 
-#if defined(__CUDACC__) || defined(__HIP__)
+#if defined(LOCKSTEP_KERNEL)  // the compiler makes device code
 
-#if defined(__HIP__)
+#if defined(LOCKSTEP_GPU_EMULATED)
+
+using std::max;  // which CUDA has built in
+using std::min;
+LOCKSTEP_DEVICE int thread_index() { return emulator::place().thread; }
+LOCKSTEP_DEVICE int block_x() { return emulator::place().block[0]; }
+LOCKSTEP_DEVICE int block_y() { return emulator::place().block[1]; }
+LOCKSTEP_DEVICE int block_z() { return emulator::place().block[2]; }
+LOCKSTEP_DEVICE int block_threads() { return emulator::place().threads; }
+LOCKSTEP_DEVICE void block_barrier() { emulator::block_barrier(); }
+LOCKSTEP_DEVICE void warp_barrier() { emulator::exchange("warp_barrier", nullptr, 0); }
+LOCKSTEP_DEVICE int shuffle(int value, int lane) {
+  const std::byte* values = emulator::exchange("shuffle", &value, sizeof value);
+  return reinterpret_cast<const int*>(values)[static_cast<std::size_t>(lane) * emulator::kHandInBytes / sizeof value];
+}
+LOCKSTEP_DEVICE int dot4(std::uint32_t a, std::uint32_t b, int sum) {
+  for (int i = 0; i < 32; i += 8) sum += static_cast<std::int8_t>(a >> i) * static_cast<std::int8_t>(b >> i);
+  return sum;
+}
+LOCKSTEP_DEVICE int atomic_add(int* to, int value) { return __atomic_fetch_add(to, value, __ATOMIC_RELAXED); }
+LOCKSTEP_DEVICE void wait_for_launch_before() { emulator::wait_for_launch_before(); }
+LOCKSTEP_DEVICE void let_next_launch_begin() {}
+LOCKSTEP_DEVICE std::uint64_t cycle_counter() { return __rdtsc(); }
+LOCKSTEP_DEVICE std::uint64_t nanosecond_counter() {
+  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
+#elif defined(__HIP__)
 
 LOCKSTEP_DEVICE int thread_index() { return static_cast<int>(__builtin_amdgcn_workitem_id_x()); }
 LOCKSTEP_DEVICE int block_x() { return static_cast<int>(__builtin_amdgcn_workgroup_id_x()); }
@@ -193,6 +245,7 @@ struct alignas(8) Words2 {
 struct alignas(16) Floats4 {
   float value[4];
 };
+using SharedBytes LOCKSTEP_ALIGNED(128) = unsigned char;
 
 /// Four bytes out of the eight of (low, high), chosen by the nibbles of `selector`, each below 8.
 LOCKSTEP_DEVICE std::uint32_t choose_bytes(std::uint32_t low, std::uint32_t high, std::uint32_t selector) {
@@ -285,6 +338,8 @@ LOCKSTEP_DEVICE float widen_f16(std::uint32_t half) {
   return f;
 #elif defined(__HIP_DEVICE_COMPILE__)
   return static_cast<float>(__builtin_bit_cast(_Float16, static_cast<std::uint16_t>(half)));
+#elif defined(LOCKSTEP_GPU_EMULATED)
+  return f16_to_f32(static_cast<std::uint16_t>(half));
 #else
   return static_cast<float>(half);
 #endif

@@ -23,7 +23,7 @@
 
 namespace lockstep::gpu {
 
-#if defined(__HIP__)
+#if !defined(LOCKSTEP_HAS_TILES)
 
 bool can_tile_experts(const Runtime&, DType, int) { return false; }
 std::size_t expert_rows_bytes(DType, int, int) { return 0; }
@@ -219,7 +219,7 @@ LOCKSTEP_DEVICE void multiply_stage(float (&lane)[kOutputs], const Shared<T>& sh
 #pragma unroll
           for (int e = 0; e < 4; ++e) {
             const int r = 2 * m + e / 2;
-            float term = fma_f32(__int_as_float(dot[e]), scale[r].scale, start[r]);
+            float term = fma_f32(magic_float(dot[e]), scale[r].scale, start[r]);
             if constexpr (E::kHasMin) {
               const float min = fma_f32(half_sum[1].value[2 * n + e % 2], scale[r].level[1],
                                         half_sum[0].value[2 * n + e % 2] * scale[r].level[0]);
@@ -240,7 +240,7 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 1) expert_kernel(LOCKSTEP_PARAMET
   using E = Expert<T>;
   constexpr int kBlocks = E::kLanes * kLaneBlocks, kStages = E::kLanes;
   constexpr bool kHasTwo = E::kLanes > kColumns;
-  extern __shared__ __align__(128) unsigned char expert_shared[];
+  LOCKSTEP_DYNAMIC_SHARED(SharedBytes, expert_shared);
   auto& shared = *reinterpret_cast<Shared<T>*>(expert_shared);
   const int t = thread_index(), warp = t / kWarp, lane_id = lane_index(), group = lane_id / 4, quad = lane_id % 4;
   const int first_row = block_x() * kRows, last_row = call.w.rows - 1, index = block_y();
@@ -250,7 +250,7 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 1) expert_kernel(LOCKSTEP_PARAMET
   const int count = min(kTileTokens, call.sort.first_slot[expert + 1] - begin), pairs = (count + 15) / 16;
   if (t < kTileTokens) shared.slots[t] = call.sort.order[begin + min(t, count - 1)];
   const std::uint8_t* plane = call.w.data + static_cast<std::int64_t>(expert) * call.w.rows * call.w.row_bytes;
-  __syncthreads();
+  block_barrier();
 
   // What this thread copies of the tokens: a unit of 16 bytes of some, scales of one.
   constexpr int kUnitTokens = kThreads / 16, kScaleBlocks = kThreads / kTileTokens;
@@ -304,7 +304,7 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 1) expert_kernel(LOCKSTEP_PARAMET
 #pragma unroll 1
   for (int stage = 0; stage < kStages; ++stage) {
     wait_for_copies<0>();
-    __syncthreads();
+    block_barrier();
     if (stage + 1 < kStages) fetch_tokens(stage + 1);
     if constexpr (kHasTwo) {  // stages of a pair: first column, even and odd units, second column, likewise
       if (stage % 4 == 3 && stage + 1 < kStages) fetch_units(stage / 4 + 1, 0);

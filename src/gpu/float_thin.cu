@@ -24,7 +24,7 @@ struct ThinShared {
 
 /// Grid: shares of the tokens, chunks. parts [chunks, tokens, kRows].
 LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 1) thin_kernel(Matrix w, ConstRows x, float* parts, int share) {
-  extern LOCKSTEP_SHARED Words4 thin_shared[];
+  LOCKSTEP_DYNAMIC_SHARED(Words4, thin_shared);
   auto& shared = *reinterpret_cast<ThinShared*>(thin_shared);
   const int t = thread_index(), place = t % kPlaces, first_row = t / kPlaces * kGroupRows, chunk = block_y();
   let_next_launch_begin();

@@ -102,9 +102,9 @@ LOCKSTEP_KERNEL void walk_tokens_kernel(float* out, ConstRows x, Walk walk, int 
 template <class S>
 LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(S::threads, 2) float_tile_kernel(LOCKSTEP_PARAMETER Call call) {
   constexpr int kThreads = S::threads, kOutputs = S::outputs, kRows = 4 * S::row_fours, kTokens = 4 * S::token_fours;
-  extern __shared__ Floats4 sets[];  // columns, then chunks: [2][kOutputs / 4][kThreads], each entry a thread's own
-  __shared__ __align__(16) float w[2][kStage][S::rows];
-  __shared__ __align__(16) float x[2][kStage][S::tokens];
+  LOCKSTEP_DYNAMIC_SHARED(Floats4, sets);  // columns, then chunks: [2][kOutputs / 4][kThreads], each entry a thread's own
+  LOCKSTEP_SHARED LOCKSTEP_ALIGNED(16) float w[2][kStage][S::rows];
+  LOCKSTEP_SHARED LOCKSTEP_ALIGNED(16) float x[2][kStage][S::tokens];
   follow_launch();
   int part = 0;
   while (part + 1 < call.list.count && block_y() >= call.list.first_block[part + 1]) ++part;

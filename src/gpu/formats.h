@@ -35,7 +35,7 @@ struct Half {
   float min_scale;
 };
 
-#if defined(__CUDACC__) || defined(__HIP__)
+#if defined(LOCKSTEP_KERNEL)
 
 LOCKSTEP_DEVICE float f16_at(const std::uint8_t* b) { return widen_f16(load_u16(b)); }
 

@@ -106,7 +106,7 @@ LOCKSTEP_DEVICE float term_of(const Words2& part, std::uint16_t scale, const Wor
 template <int kLanes>
 LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kLaneThreads, kGatedBlocks) gated_kernel(LOCKSTEP_PARAMETER Gated p) {
   constexpr int kGroups = kLaneThreads / kLanes, kPasses = kChannels / kGroups;
-  extern LOCKSTEP_SHARED Words4 gated_shared[];
+  LOCKSTEP_DYNAMIC_SHARED(Words4, gated_shared);
   auto& shared = *reinterpret_cast<GatedShared<kLanes>*>(gated_shared);
   fill(shared.lookup, *p.gate.tables);
   wait_for_launch_before();

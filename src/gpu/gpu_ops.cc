@@ -681,7 +681,9 @@ class GpuOps final : public Ops {
 }  // namespace
 
 std::string_view back_end_name() {
-#if defined(LOCKSTEP_GPU_HIP)
+#if defined(LOCKSTEP_GPU_EMULATED)
+  return "emulated";
+#elif defined(LOCKSTEP_GPU_HIP)
   return "hip";
 #else
   return "cuda";

@@ -12,7 +12,7 @@ struct GpuOptions {
   int device = 0;
 };
 
-/// "cuda" or "hip": what this build was made for, and the name of the back end.
+/// "cuda", "hip" or "emulated": what this build was made for, and the name of the back end.
 std::string_view back_end_name();
 
 /// Throws Error::unsupported if there is no device that this build can use, Error::bad_argument if there are fewer.

@@ -55,7 +55,7 @@ LOCKSTEP_KERNEL void begin_kernel(Rows out, Rounded rounded, bool is_rounded, Co
   follow_launch();
   LOCKSTEP_SHARED DotScratch scratch;
   LOCKSTEP_SHARED float pre[kStreams];
-  extern LOCKSTEP_SHARED float collapsed[];
+  LOCKSTEP_DYNAMIC_SHARED(float, collapsed);
   const int row = block_x(), t = thread_index(), width = out.width;
   const float* from = streams.data + row * streams.stride;
   const float* mix = mixes.data + row * mixes.stride;

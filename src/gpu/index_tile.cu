@@ -118,7 +118,7 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2)
     index_kernel(SelectCall call, const SequenceSlice* slices, int slice_count, int first_row, int rows, float* scores,
                  const IndexRow* coded, PackedRows layout) {
   follow_launch();
-  extern LOCKSTEP_SHARED Words4 index_shared[];
+  LOCKSTEP_DYNAMIC_SHARED(Words4, index_shared);
   auto& shared = *reinterpret_cast<IndexShared*>(index_shared);
   const int t = thread_index(), warp = t / kWarp, lane = lane_index(), group = lane / 4, quad = lane % 4;
   const int first_key = block_x() * kKeys + warp * kWarpKeys, first = block_y() * kQueries;
@@ -171,6 +171,7 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2)
   };
   int wave_row = next_from(first), buffer = 0;
   if (wave_row < last) fetch(wave_row, buffer);
+  end_copy_group();
   for (int next; wave_row < last; wave_row = next, buffer ^= 1) {
     wait_for_copies<0>();
     block_barrier();
@@ -211,7 +212,7 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2)
             multiply32(dot, keys.code[m][chain], codes.word[0], codes.word[1]);
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
-              const float scaled = fma_f32(__int_as_float(dot[e]), scale.value[e % 2], scale.value[e % 2 + 2]);
+              const float scaled = fma_f32(magic_float(dot[e]), scale.value[e % 2], scale.value[e % 2 + 2]);
               total[m][e] = fma_f32(scaled, keys.scale[2 * m + e / 2][chain], total[m][e]);
             }
           }

@@ -1,4 +1,4 @@
-// Exact products on int8 tensor cores (CUDA only).
+// Exact products on int8 tensor cores (not on HIP).
 //
 // A sum of int8 products starts at kMagicBits, so that its bits are those of the float 12582912 + sum (kMagic), as long
 // as the sum stays within 22 bits: then no conversion is needed, and one fma takes kMagic times the scale off again.
@@ -8,10 +8,54 @@
 
 namespace lockstep::gpu {
 
-#if defined(__CUDACC__)
+#if defined(LOCKSTEP_HAS_TILES)
 
 constexpr int kMagicBits = 0x4B400000;
 constexpr float kMagic = 12582912.0f;
+
+/// What multiply32 leaves, with kMagic still in it.
+LOCKSTEP_DEVICE float magic_float(int dot) { return f32_of(static_cast<std::uint32_t>(dot)); }
+
+#if defined(LOCKSTEP_GPU_EMULATED)
+
+/// A warp's fragments, as PTX lays them out: thread 4 g + t holds of row or column g the values 4 t to 4 t + 3 of a
+/// word.
+struct Fragments {
+  std::uint32_t a[4], b[2];
+};
+/// d += a b, 16 x 8 outputs over kWords * 16 values.
+template <int kWords>
+LOCKSTEP_DEVICE void multiply_fragments(int (&d)[4], const Fragments& own) {
+  static_assert(sizeof(Fragments) <= emulator::kHandInBytes);
+  const std::byte* all = emulator::exchange(kWords == 2 ? "mma of 32" : "mma of 16", &own, sizeof own, true);
+  const auto of = [&](int thread) -> const Fragments& {
+    return *reinterpret_cast<const Fragments*>(all + static_cast<std::size_t>(thread) * emulator::kHandInBytes);
+  };
+  const int group = lane_index() / 4, column = lane_index() % 4 * 2;
+  for (int i = 0; i < 4; ++i) {
+    d[i] = kMagicBits;
+    for (int word = 0; word < kWords; ++word)
+      for (int t = 0; t < 4; ++t)
+        d[i] = dot4(of(4 * group + t).a[2 * word + i / 2], of(4 * (column + i % 2) + t).b[word], d[i]);
+  }
+}
+LOCKSTEP_DEVICE void load_matrices(std::uint32_t (&r)[4], std::uint32_t from) {
+  const std::byte* all = emulator::exchange("ldmatrix", &from, sizeof from, true);
+  for (int matrix = 0; matrix < 4; ++matrix) {
+    const int thread = 8 * matrix + lane_index() / 4;
+    const auto row =
+        *reinterpret_cast<const std::uint32_t*>(all + static_cast<std::size_t>(thread) * emulator::kHandInBytes);
+    r[matrix] = *reinterpret_cast<const std::uint32_t*>(emulator::shared_memory() + row + lane_index() % 4 * 4);
+  }
+}
+LOCKSTEP_DEVICE void multiply32(int (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
+  multiply_fragments<2>(d, {{a[0], a[1], a[2], a[3]}, {b0, b1}});
+}
+LOCKSTEP_DEVICE void multiply16(int (&d)[4], std::uint32_t a0, std::uint32_t a1, std::uint32_t b) {
+  multiply_fragments<1>(d, {{a0, a1, 0, 0}, {b, 0}});
+}
+
+#else
 
 /// Four 8 x 8 matrices of 16-bit units, as the fragments of an mma; `from` is a shared address.
 LOCKSTEP_DEVICE void load_matrices(std::uint32_t (&r)[4], std::uint32_t from) {
@@ -32,6 +76,8 @@ LOCKSTEP_DEVICE void multiply16(int (&d)[4], std::uint32_t a0, std::uint32_t a1,
       : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
       : "r"(a0), "r"(a1), "r"(b), "r"(kMagicBits));
 }
+
+#endif
 
 #endif
 

@@ -21,7 +21,7 @@ constexpr bool is_lane_width(int width, int lanes) {
   return width == lanes * kLaneHold * kBlock && block_lanes_of(width) == lanes;
 }
 
-#if defined(__CUDACC__) || defined(__HIP__)
+#if defined(LOCKSTEP_KERNEL)
 
 /// Activations of a row, as threads read them: neighbouring lanes side by side.
 template <int kLanes>
@@ -156,7 +156,7 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kLaneThreads, kLaneBlocks)
     lane_kernel(LOCKSTEP_PARAMETER ProductList list, int block_rows) {
   using F = LaneFormat<T, kLanes>;
   constexpr int kGroups = kLaneThreads / kLanes;
-  extern LOCKSTEP_SHARED Words4 lane_shared[];
+  LOCKSTEP_DYNAMIC_SHARED(Words4, lane_shared);
   auto& shared = *reinterpret_cast<LaneShared<T, kLanes>*>(lane_shared);
   let_next_launch_begin();
   int part = 0;

@@ -216,7 +216,7 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(1024, kBeginBlocks)
   follow_launch();
   LOCKSTEP_SHARED DotScratch scratch;
   LOCKSTEP_SHARED float pre[kStreams];
-  extern LOCKSTEP_SHARED Floats4 collapsed4[];
+  LOCKSTEP_DYNAMIC_SHARED(Floats4, collapsed4);
   auto* const collapsed = reinterpret_cast<float*>(collapsed4);
   const int row = block_x(), t = thread_index(), width = out.width;
   const float* from = streams.data + row * streams.stride;

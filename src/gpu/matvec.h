@@ -13,7 +13,7 @@
 
 namespace lockstep::gpu {
 
-#if defined(__CUDACC__) || defined(__HIP__)
+#if defined(LOCKSTEP_KERNEL)
 
 inline constexpr int kMatvecThreads = 128, kMendBlocks = 64;
 

@@ -9,7 +9,7 @@
 
 namespace lockstep::gpu {
 
-#if defined(__CUDACC__) || defined(__HIP__)
+#if defined(LOCKSTEP_KERNEL)
 
 LOCKSTEP_DEVICE int fp8_blocks(int channels) { return (channels + kFp8Block - 1) / kFp8Block; }
 

@@ -31,7 +31,7 @@ constexpr std::size_t plane_row_bytes(DType dtype, std::int64_t width) {
   return (bytes + 15) / 16 * 16;
 }
 
-#if defined(__CUDACC__) || defined(__HIP__)
+#if defined(LOCKSTEP_KERNEL)
 
 template <class T>
 LOCKSTEP_DEVICE T read_as(const std::uint8_t* from) {

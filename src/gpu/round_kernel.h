@@ -7,7 +7,7 @@
 
 namespace lockstep::gpu {
 
-#if defined(__CUDACC__) || defined(__HIP__)
+#if defined(LOCKSTEP_KERNEL)
 
 /// Rounds value i of row `row` to int8; the 32 threads of the warp hold the values of one block, in order.
 LOCKSTEP_DEVICE void round_value(const Rounded& out, int row, int i, float value) {

@@ -12,7 +12,12 @@
 
 #include "base/thread_pool.h"
 
-#if defined(LOCKSTEP_GPU_HIP)
+#if defined(LOCKSTEP_GPU_EMULATED)
+#include <functional>
+#include <tuple>
+
+#include "gpu/emulator.h"
+#elif defined(LOCKSTEP_GPU_HIP)
 #define __HIP_PLATFORM_AMD__ 1
 #include <hip/hip_runtime_api.h>
 #else
@@ -21,7 +26,12 @@
 
 namespace lockstep::gpu {
 
-#if defined(LOCKSTEP_GPU_HIP)
+#if defined(LOCKSTEP_GPU_EMULATED)
+struct EmulatedRecording;
+struct EmulatedEvent;
+using Recording = EmulatedRecording*;
+using Event = EmulatedEvent*;
+#elif defined(LOCKSTEP_GPU_HIP)
 using Stream = hipStream_t;
 using Status = hipError_t;
 using Recording = hipGraphExec_t;
@@ -33,9 +43,11 @@ using Recording = cudaGraphExec_t;
 using Event = cudaEvent_t;
 #endif
 
+#if !defined(LOCKSTEP_GPU_EMULATED)
 struct Grid {
   unsigned x = 1, y = 1, z = 1;
 };
+#endif
 
 /// A stream of one device, in order, and the device's memory. Remembers the first launch that failed, since ops cannot
 /// throw: synchronize() does.
@@ -72,7 +84,11 @@ class Runtime {
   void allow_shared(const void* kernel, std::size_t bytes);
   /// Where the device can, the kernel begins before a kernel launched just before it has ended (device.h,
   /// wait_for_launch_before, which every kernel calls).
+#if defined(LOCKSTEP_GPU_EMULATED)
+  void launch(const void* kernel, Grid grid, unsigned threads, std::size_t shared_bytes, std::function<void()> body);
+#else
   void launch(const void* kernel, Grid grid, unsigned threads, std::size_t shared_bytes, void** arguments);
+#endif
 
   /// Launches between fork and switch_back go beside those between switch_back and join. While recording only.
   void fork();
@@ -93,11 +109,14 @@ class Runtime {
   void destroy(Recording recording);
 
  private:
+#if defined(LOCKSTEP_GPU_EMULATED)
+  struct Emulation;
+  std::unique_ptr<Emulation> emulation_;
+#else
   void check(Status status, const char* what) const;
   Stream stream_{};  // where work goes: the main one, or, between fork and switch_back, the one beside it
   Stream main_{}, side_{};
   Event forked_{}, side_done_{};
-  std::string name_;
   struct Pinned {
     void* memory = nullptr;
     Event is_free{};
@@ -107,20 +126,22 @@ class Runtime {
   void* allocate_pinned() const;
   static void release_pinned(void* memory);
 
-  std::size_t total_bytes_ = 0;
-  double most_clock_hz_ = 0;
   bool is_recording_ = false;
   bool is_recording_spoilt_ = false;
   std::vector<Pinned> pinned_;
   void* pinned_back_ = nullptr;  // what downloads pass through
   std::unique_ptr<ThreadPool> fillers_;
-  std::size_t most_shared_bytes_ = 0;
-  int multiprocessors_ = 1;
-  bool can_overlap_ = false;          // launches of a stream
   bool main_follows_kernel_ = false;  // the same of main_, while stream_ is the other one
   bool follows_kernel_ = false;       // the last thing put on stream_ is a kernel, and nothing else is waited for
-  int device_ = 0;
   std::string failure_;
+#endif
+  std::string name_;
+  std::size_t total_bytes_ = 0;
+  double most_clock_hz_ = 0;
+  std::size_t most_shared_bytes_ = 0;
+  int multiprocessors_ = 1;
+  bool can_overlap_ = false;  // launches of a stream
+  int device_ = 0;
 };
 
 /// kernel<<<grid, threads, shared>>>(arguments...), which must have the kernel's own parameter types.
@@ -128,8 +149,14 @@ template <class... Parameters>
 void launch(Runtime& runtime, void (*kernel)(Parameters...), Grid grid, unsigned threads, std::size_t shared_bytes,
             std::type_identity_t<Parameters>... arguments) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+#if defined(LOCKSTEP_GPU_EMULATED)
+  const std::tuple<std::remove_const_t<Parameters>...> kept(arguments...);
+  runtime.launch(reinterpret_cast<const void*>(kernel), grid, threads, shared_bytes,
+                 [kernel, kept] { std::apply(kernel, kept); });
+#else
   void* list[] = {const_cast<void*>(static_cast<const void*>(&arguments))...};
   runtime.launch(reinterpret_cast<const void*>(kernel), grid, threads, shared_bytes, list);
+#endif
 }
 
 inline unsigned blocks_for(std::int64_t items, int a_block) {

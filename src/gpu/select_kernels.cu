@@ -19,8 +19,8 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kScoreThreads, 2)
     score_kernel(SelectCall call, const SequenceSlice* slices, int slice_count, int first_row, float* scores,
                  PackedRows layout) {
   follow_launch();
-  LOCKSTEP_SHARED float query[kTile][kPitch];
-  LOCKSTEP_SHARED float key[kTile][kPitch];
+  LOCKSTEP_SHARED LOCKSTEP_ALIGNED(16) float query[kTile][kPitch];
+  LOCKSTEP_SHARED LOCKSTEP_ALIGNED(16) float key[kTile][kPitch];
   LOCKSTEP_SHARED float dots[kTile][kTile + 1];
   LOCKSTEP_SHARED const std::uint8_t* key_rows[kTile];
   const int i = first_row + block_y(), first_key = block_x() * kTile, t = thread_index();

@@ -8,7 +8,7 @@ namespace lockstep::gpu {
 
 inline constexpr int kStreams = 4;  // as the model has
 
-#if defined(__CUDACC__) || defined(__HIP__)
+#if defined(LOCKSTEP_KERNEL)
 
 LOCKSTEP_DEVICE float pre_coefficient(float mix, float r, float scale, float base, float epsilon) {
   return sigmoid_f32((mix * r) * scale + base) + epsilon;

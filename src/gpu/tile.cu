@@ -54,7 +54,7 @@ void sort_by_expert(Runtime& runtime, const ExpertSort& sort, const std::int32_t
   launch(runtime, sort_kernel, {1}, kSortThreads, 0, sort, expert, slots, experts);
 }
 
-#if defined(__HIP__)
+#if !defined(LOCKSTEP_HAS_TILES)
 
 WalkedRows walk_rows(Runtime&, std::byte*, const Rounded&, int) { return {}; }
 Walk walk_of(int) { return {}; }
@@ -84,7 +84,7 @@ struct Stage {
   std::uint32_t half_sums[kTokens][kStageBlocks];  // pairs of int16
 };
 
-LOCKSTEP_DEVICE float exact_float(int small) { return __int_as_float(kMagicBits + small) - kMagic; }
+LOCKSTEP_DEVICE float exact_float(int small) { return magic_float(kMagicBits + small) - kMagic; }
 LOCKSTEP_DEVICE int low_half(std::uint32_t pair) { return static_cast<std::int16_t>(pair & 0xffffu); }
 LOCKSTEP_DEVICE int high_half(std::uint32_t pair) { return static_cast<int>(pair) >> 16; }
 
@@ -123,13 +123,13 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2 * kTileTokens / kTokens) tile_k
   using S = Stage<kKind, kHasMin, kTokens>;
   constexpr int kWords = S::kWords, kCopyRows = kThreads / 8, kRowTiles = row_tiles_of(kTokens),
                 kOutputs = outputs_of(kTokens);
-  extern __shared__ __align__(128) unsigned char shared[];
+  LOCKSTEP_DYNAMIC_SHARED(SharedBytes, shared);
   S* const stages = reinterpret_cast<S*>(shared);
   // Sums that are touched once a column or once a chunk: of columns, and, in rows of several chunks, of chunks. A
   // thread reads and writes its own.
   Floats4* const total = reinterpret_cast<Floats4*>(shared + kStages * sizeof(S)) + thread_index();
   Floats4* const sum = total + kOutputs / 4 * kThreads;
-  __shared__ int slots[kTokens];  // output rows
+  LOCKSTEP_SHARED int slots[kTokens];  // output rows
   const TileCall& call = tile.call;
   const int t = thread_index(), warp = t / kWarp, lane_id = lane_index(), group = lane_id / 4, quad = lane_id % 4;
   const int first_row = block_y() * kTileRows;
@@ -150,7 +150,7 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2 * kTileTokens / kTokens) tile_k
     tokens = min(kTokens, call.out.rows - begin);
     if (t < kTokens) slots[t] = begin + min(t, tokens - 1);
   }
-  __syncthreads();
+  block_barrier();
   const int blocks = call.width / kBlock, all_stages = blocks / kStageBlocks;
   const std::int64_t plane_row = plane * call.rows;
   const int x_group = call.rows_a_group > 0 ? first_row / call.rows_a_group : 0;
@@ -246,11 +246,11 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2 * kTileTokens / kTokens) tile_k
     if (stage < all_stages) fetch(stage);
     end_copy_group();
   }
-  constexpr int kUnrolled = kIsWhole && kTokens != kManyTokens ? 2 : kStageBlocks;  // more, and registers spill
+  [[maybe_unused]] constexpr int kUnrolled = kIsWhole && kTokens != kManyTokens ? 2 : kStageBlocks;  // more, and registers spill
   const int warp_row = warp / (kTokens / 32) * (16 * kRowTiles), warp_token = warp % (kTokens / 32) * 32;
   for (int stage = 0; stage < all_stages; ++stage) {
     wait_for_copies<kStages - 2>();
-    __syncthreads();
+    block_barrier();
     if (stage + kStages - 1 < all_stages) fetch(stage + kStages - 1);
     end_copy_group();
     const S& from = stages[stage % kStages];
@@ -304,30 +304,30 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2 * kTileTokens / kTokens) tile_k
 #pragma unroll
           for (int e = 0; e < 4; ++e) {
             const int h = m * 2 + e / 2, j = (n * kRowTiles + m) * 4 + e;
-            const float first_scale = __uint_as_float(scale[h][0]);
+            const float first_scale = f32_of(scale[h][0]);
             float term;
             if constexpr (kKind == Kind::single) {
-              term = fma_f32(__int_as_float(dot[e]), first_scale, -kMagic * first_scale);
-              if constexpr (kHasMin) term = fma_f32(-code_sum[e % 2], __uint_as_float(scale[h][1]), term);
+              term = fma_f32(magic_float(dot[e]), first_scale, -kMagic * first_scale);
+              if constexpr (kHasMin) term = fma_f32(-code_sum[e % 2], f32_of(scale[h][1]), term);
             } else if constexpr (kKind == Kind::folded) {
               const std::uint32_t levels = scale[h][kWords - 1];
-              const float min = fma_f32(half_sum[e % 2][1], exact_float(high_half(levels)),
+              const float least = fma_f32(half_sum[e % 2][1], exact_float(high_half(levels)),
                                         half_sum[e % 2][0] * exact_float(low_half(levels)));
-              term = fma_f32(__int_as_float(dot[e]), first_scale, -kMagic * first_scale);
-              term = fma_f32(-min, __uint_as_float(scale[h][1 % kWords]), term);
+              term = fma_f32(magic_float(dot[e]), first_scale, -kMagic * first_scale);
+              term = fma_f32(-least, f32_of(scale[h][1 % kWords]), term);
             } else {
-              const float first = __int_as_float(dot[e]) - kMagic, other = __int_as_float(second[e]) - kMagic;
+              const float first = magic_float(dot[e]) - kMagic, other = magic_float(second[e]) - kMagic;
               if constexpr (kKind == Kind::dual) {
-                term = fma_f32(other, __uint_as_float(scale[h][1]), first * first_scale);
+                term = fma_f32(other, f32_of(scale[h][1]), first * first_scale);
               } else {  // integers below 2^24 on the way, so nothing is rounded before the scale
                 const float whole =
                     fma_f32(other, exact_float(high_half(scale[h][1])), first * exact_float(low_half(scale[h][1])));
                 term = whole * first_scale;
                 if constexpr (kHasMin) {
                   const std::uint32_t levels = scale[h][kWords - 1];
-                  const float min = fma_f32(half_sum[e % 2][1], exact_float(high_half(levels)),
+                  const float least = fma_f32(half_sum[e % 2][1], exact_float(high_half(levels)),
                                             half_sum[e % 2][0] * exact_float(low_half(levels)));
-                  term = fma_f32(-min, __uint_as_float(scale[h][2 % kWords]), term);
+                  term = fma_f32(-least, f32_of(scale[h][2 % kWords]), term);
                 }
               }
             }
@@ -348,8 +348,8 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2 * kTileTokens / kTokens) tile_k
     const float value = has_one ? column_sum[j] : (has_chunks ? sum : total)[j / 4 * kThreads].value[j % 4];
     call.out.data[slots[token] * call.out.stride + row] = value;
     if (value == 0) {
-      const int n = atomic_add(&call.zeros->count, 1);
-      if (n < ZeroList::kMost) call.zeros->place[n] = {slots[token], call.first_row + row};
+      const int place = atomic_add(&call.zeros->count, 1);
+      if (place < ZeroList::kMost) call.zeros->place[place] = {slots[token], call.first_row + row};
     }
   }
 }
