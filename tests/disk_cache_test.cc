@@ -220,6 +220,10 @@ TEST(DiskCache, AQueueThatIsFullSkipsAndWhatItSkippedIsKeptTheNextTime) {
   const auto found = cache.restore(prompt, 0, [&] { return model.empty(); });
   ASSERT_TRUE(found);
   EXPECT_EQ(found->cache.contents(), model.state(tokens).contents());
+  const std::vector<Token> other = some_tokens(2, 1000);
+  EXPECT_TRUE(cache.put_whole(other, model.state(other), {})) << "at once, at the end of a process";
+  cache.flush();
+  EXPECT_EQ(cache.match(other).reused, 999u);
 }
 
 TEST(StateFingerprint, IsOfAllBytesOfTheFileAndOfTheMode) {

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <thread>
@@ -12,6 +13,7 @@
 #include "disk_cache_support.h"
 #include "disk_kill.h"
 #include "engine/disk_cache.h"
+#include "ops/forwarding_ops.h"
 
 namespace lockstep {
 namespace {
@@ -323,6 +325,103 @@ TEST(DiskFaults, RoomIsMadeByTheLeastRecentlyUsedAndNotByWhatAWaitingPromptNeeds
   EXPECT_EQ(notes.text(), "");
 }
 
+/// A disk of `room` bytes that holds one cache's directory and `others` bytes of somebody else's.
+class SmallDisk : public testing::Test {
+ protected:
+  DiskCacheOptions options() {
+    DiskCacheOptions options = disk_options(directory_.path(), notes_);
+    options.pause_seconds = 0;
+    options.before_write = [this](std::uint64_t bytes) {
+      std::uint64_t used = others_;
+      for (const auto& entry : std::filesystem::directory_iterator(directory_.path())) used += entry.file_size();
+      if (used + bytes > room_) throw NoRoom((directory_.path() / "x").string() + ": cannot write: No space left");
+    };
+    return options;
+  }
+  void put(DiskCache& cache, const std::vector<Token>& tokens, std::span<const std::span<const Token>> waiting = {}) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(15));  // file times tick
+    EXPECT_TRUE(cache.put(tokens, model_.state(tokens), {}, waiting));
+    cache.flush();
+  }
+  /// That the whole state comes back as it was.
+  void expect_kept(DiskCache& cache, const std::vector<Token>& tokens) {
+    const auto found = cache.restore(with_more(tokens), tokens.size() - 1, [&] { return model_.empty(); });
+    ASSERT_TRUE(found) << notes_.text();
+    EXPECT_EQ(found->cache.contents(), model_.state(tokens).contents());
+  }
+  std::uint64_t bytes_of_files() const {
+    std::uint64_t bytes = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(directory_.path())) bytes += entry.file_size();
+    return bytes;
+  }
+
+  const TinyModel model_;
+  TempDirectory directory_;
+  Notes notes_;
+  std::atomic<std::uint64_t> room_ = UINT64_MAX, others_ = 0;
+};
+
+TEST_F(SmallDisk, ThatIsFullTakesEveryNewStateInPlaceOfThoseUsedLeastButNotOfWhatAPromptWaitsFor) {
+  DiskCache cache(options());
+  std::vector<std::vector<Token>> prompts;
+  for (unsigned i = 0; i < 40; ++i) prompts.push_back(some_tokens(10 + i, 145));
+  const std::vector<Token> first = with_more(prompts[0]);
+  const std::span<const Token> waiting[] = {first};
+  for (unsigned i = 0; i < 10; ++i) put(cache, prompts[i]);
+  room_ = bytes_of_files();
+  for (unsigned i = 10; i < prompts.size(); ++i) {
+    put(cache, prompts[i], waiting);
+    expect_kept(cache, prompts[i]);
+  }
+  EXPECT_EQ(cache.stats().failed, 0u);
+  EXPECT_EQ(cache.match(with_more(prompts[1])).reused, 0u);
+  expect_kept(cache, prompts[0]);
+  EXPECT_LE(bytes_of_files(), room_);
+  ASSERT_EQ(notes_.all().size(), 1u) << notes_.text();
+  EXPECT_EQ(notes_.count_with("the disk is full at"), 1u) << notes_.text();
+}
+
+TEST_F(SmallDisk, ThatIsFullInTheMiddleOfAStateKeepsItsSegmentsOldAndNew) {
+  DiskCache cache(options());
+  for (unsigned i = 0; i < 20; ++i) put(cache, some_tokens(10 + i, 145));
+  std::vector<Token> chat = some_tokens(1, 300);  // two segments and a tail, which is the only one that needs them
+  put(cache, chat);
+  for (unsigned i = 20; i < 40; ++i) put(cache, some_tokens(10 + i, 145));
+  const std::uint64_t segment = std::filesystem::file_size(test::files_in(directory_.path(), ".segment").at(0));
+  for (const std::size_t segments : {0u, 1u, 2u, 3u}) {
+    for (const Token token : some_tokens(static_cast<unsigned>(100 + segments), 4 * 128)) chat.push_back(token);
+    room_ = bytes_of_files() + segments * segment + segment / 2;  // so many go in, and no more
+    put(cache, chat);
+    expect_kept(cache, chat);
+  }
+  EXPECT_EQ(cache.stats().failed, 0u) << notes_.text();
+}
+
+TEST_F(SmallDisk, ThatOthersFillKeepsTheOldStatesSaysSoOnceAndTakesNewOnesWhenThereIsRoom) {
+  DiskCache cache(options());
+  const std::vector<Token> a = some_tokens(1, 145), b = some_tokens(2, 4000), c = some_tokens(3, 145);
+  put(cache, a);
+  room_ = bytes_of_files();
+  for (int i = 0; i < 3; ++i) put(cache, b);  // more than all there is would make room for
+  EXPECT_EQ(cache.stats().failed, 3u);
+  EXPECT_EQ(cache.stats().evicted, 0u) << "that would not help";
+  expect_kept(cache, a);
+  ASSERT_EQ(notes_.all().size(), 1u) << notes_.text();
+  EXPECT_EQ(notes_.count_with("No space left; states are not kept until it can be written again"), 1u);
+  // However much goes there is no room: then it is a part of the states that is lost, not all.
+  room_ = UINT64_MAX;
+  for (unsigned i = 0; i < 60; ++i) put(cache, some_tokens(10 + i, 145));
+  EXPECT_EQ(notes_.count_with("states are kept again"), 1u) << notes_.text();
+  others_ = room_.load() / 2, room_ = others_.load();
+  put(cache, c);
+  EXPECT_EQ(cache.stats().failed, 4u);
+  EXPECT_GT(cache.stats().states, 40u);
+  room_ = UINT64_MAX;
+  put(cache, c);
+  expect_kept(cache, c);
+  EXPECT_EQ(notes_.count_with("states are kept again"), 2u) << notes_.text();
+}
+
 TEST(DiskFaults, VictimsAreWhatIsOfNoUseThenTailsByAgeWithTheSegmentsOnlyTheyNeed) {
   const auto segment = [](std::uint64_t key, std::uint64_t parent, std::int64_t used) {
     return StateFile{{StateKind::segment, 1, key, parent}, 10, used};
@@ -347,6 +446,77 @@ TEST(DiskFaults, VictimsAreWhatIsOfNoUseThenTailsByAgeWithTheSegmentsOnlyTheyNee
   EXPECT_EQ(keys(30, 0), Keys({23, 14, 24, 22, 13})) << "12 is needed by 21";
   EXPECT_EQ(keys(0, 0), Keys({23, 14, 24, 22, 13, 21, 12, 11}));
   EXPECT_EQ(keys(0, 22), Keys({23, 14, 24, 21})) << "22 is kept, and with it its segments";
+}
+
+/// Takes nothing after its first `good` uploads, as a device that fails.
+class FailingUpload final : public ForwardingOps {
+ public:
+  explicit FailingUpload(int good) : FailingUpload(make_reference_ops(), good) {}
+  void upload(void* to, const void* from, std::size_t bytes) override {
+    if (good_-- <= 0) throw Error(Error::Kind::device, "device 0: lost");
+    ForwardingOps::upload(to, from, bytes);
+  }
+
+ private:
+  FailingUpload(std::unique_ptr<Ops> ops, int good) : ForwardingOps(*ops), owned_(std::move(ops)), good_(good) {}
+  std::unique_ptr<Ops> owned_;
+  int good_;
+};
+
+TEST(DiskFaults, WhatFailsWhileAStateIsReadIsThrownAndTheStateStaysAndMayMakeRoomLater) {
+  const TinyModel model;
+  const Config config = test::tiny_config();
+  FailingUpload failing(0);
+  struct Case {
+    const char* name;
+    Error::Kind kind;
+    std::function<SequenceCache()> make_empty;
+  };
+  const std::vector<Case> cases = {
+      {"no memory for a sequence", Error::Kind::no_memory,
+       []() -> SequenceCache { throw Error(Error::Kind::no_memory, "none"); }},
+      {"the device fails", Error::Kind::device, [&] { return SequenceCache(config, Mode::official, failing); }},
+  };
+  for (const Case& one : cases) {
+    SCOPED_TRACE(one.name);
+    TempDirectory directory;
+    Notes notes;
+    const std::vector<Token> a = some_tokens(1, 145), b = some_tokens(2, 145);
+    std::uint64_t bytes = 0;
+    {
+      DiskCache cache(disk_options(directory.path(), notes));
+      cache.put(a, model.state(a), {});
+      cache.flush();
+      bytes = cache.stats().bytes_written;
+    }
+    DiskCacheOptions options = disk_options(directory.path(), notes);
+    options.budget_bytes = bytes + bytes / 2;
+    DiskCache cache(options);
+    try {
+      cache.restore(with_more(a), 0, one.make_empty);
+      ADD_FAILURE() << "not thrown";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), one.kind) << error.what();
+    }
+    EXPECT_EQ(cache.match(with_more(a)).reused, 145u);
+    std::this_thread::sleep_for(std::chrono::milliseconds(15));
+    cache.put(b, model.state(b), {});
+    cache.flush();
+    EXPECT_EQ(cache.match(with_more(a)).reused, 0u) << "nobody reads it any more";
+    EXPECT_EQ(cache.match(with_more(b)).reused, 145u);
+    EXPECT_EQ(notes.text(), "");
+  }
+}
+
+TEST_P(Damage, NoMemoryIsAskedForByASizeThatTheHeaderDoesNotSay) {
+  std::filesystem::resize_file(file_, std::uintmax_t{1} << 40);  // which takes no room on the disk
+  Notes notes;
+  {
+    DiskCache cache(disk_options(directory_.path(), notes));
+    EXPECT_FALSE(cache.restore(with_more(tokens_), 0, [&] { return model_.empty(); }));
+  }
+  EXPECT_EQ(notes.count_with("1099511627776 bytes, expected"), 1u) << notes.text();
+  EXPECT_FALSE(std::filesystem::exists(file_));
 }
 
 // The long form is `session_runs kill`.

@@ -1,7 +1,9 @@
 // Who is let in when everything is taken, and what one job's fault does to the others.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <limits>
+#include <thread>
 
 #include "disk_cache_support.h"
 #include "nano_scheduler.h"
@@ -67,6 +69,23 @@ TEST_F(Room, AShortPromptNeedNotWaitUntilEverySlotHasReadALongOne) {
   EXPECT_NO_THROW(check_against_cold(*cold_, brief, *guest));
   EXPECT_NO_THROW(check_against_cold(*cold_, a, *first));
   EXPECT_NO_THROW(check_against_cold(*cold_, b, *second));
+}
+
+// Those that end while others run do not wait for the disk.
+TEST_F(Room, StatesThatTheDiskHadNoTimeForAreWrittenWhenThereIsNothingToDo) {
+  TempDirectory directory;
+  SchedulerOptions with_disk = options(4);
+  with_disk.cache_dir = directory.path();
+  with_disk.cache_disk_bytes = 1 << 30;
+  Scheduler scheduler(*engine_, with_disk);
+  std::vector<std::shared_ptr<Watcher>> watchers;
+  for (int i = 0; i < 8; ++i) watchers.push_back(submit(scheduler, some(100), 5));
+  for (const auto& watcher : watchers) EXPECT_EQ(watcher->wait().end, JobResult::End::limit);
+  // A state at the end of each prompt, and one at the end of each answer.
+  for (int i = 0; i < 500 && scheduler.status().disk.states < 16; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(scheduler.status().disk.states, 16u);
+  EXPECT_EQ(submit(scheduler, some(10), 2)->wait().end, JobResult::End::limit) << "and whoever comes is served";
 }
 
 TEST_F(Room, WithoutAQueueAsManyAreTakenAsThereAreSlots) {

@@ -398,6 +398,124 @@ TEST(Scheduler, StoppingWithoutPatienceCancelsWhatRuns) {
   EXPECT_EQ(queued->wait().end, JobResult::End::cancelled);
 }
 
+/// Leaves in the middle of its `steps`-th step that has some of its prompt, and knows how far that step had come.
+class Leaver : public Collector {
+ public:
+  explicit Leaver(int steps) : calls_left_((steps - 1) * kCalls + 5) {}
+  void on_prefill(const PrefillProgress& progress) override {
+    Collector::on_prefill(progress);
+    if (--calls_left_ > 0) return;
+    if (calls_left_ == 0) reached_ = progress.done;
+    cancel();
+  }
+  std::int64_t reached() const { return reached_; }
+
+ private:
+  static constexpr int kCalls = 7;  // one before the step and one before each of nano's layers
+  int calls_left_;
+  std::int64_t reached_ = 0;
+};
+
+TEST(Scheduler, AStepThatOthersNeedIsKeptForOneWhoLeavesInIt) {
+  const auto engine = nano(64);
+  Scheduler scheduler(*engine, options_with(400'000'000));
+  std::mt19937 random(14);
+  const auto other = std::make_shared<Collector>();
+  ASSERT_FALSE(scheduler.submit(job_for(random_tokens(random, 30), 5000, 1, other)).has_value());
+  other->wait_for_tokens(2);
+  const std::vector<Token> prompt = random_tokens(random, 500);
+  const auto leaver = std::make_shared<Leaver>(4);
+  ASSERT_FALSE(scheduler.submit(job_for(prompt, 5, 1, leaver)).has_value());
+  EXPECT_EQ(leaver->wait().end, JobResult::End::cancelled);
+  const auto retried = std::make_shared<Collector>();
+  ASSERT_FALSE(scheduler.submit(job_for(prompt, 5, 1, retried)).has_value());
+  EXPECT_GT(leaver->reached(), 0);
+  EXPECT_GE(retried->wait().stats.reused, leaver->reached());
+  EXPECT_EQ(retried->tokens(), alone(*nano(), job_for(prompt, 5, 1, nullptr)));
+  other->cancel();
+  other->wait();
+}
+
+TEST(Scheduler, WorkIsCountedStepByStepAndOnlyWhatWasDone) {
+  const auto engine = nano(64);
+  Scheduler scheduler(*engine, options_with(400'000'000));
+  std::mt19937 random(15);
+  const std::vector<Token> prompt = random_tokens(random, 700);
+  const auto leaver = std::make_shared<Leaver>(6);
+  ASSERT_FALSE(scheduler.submit(job_for(prompt, 5, 1, leaver)).has_value());
+  leaver->wait();
+  SchedulerStatus status = scheduler.status();
+  EXPECT_EQ(status.steps, 5u);
+  EXPECT_EQ(status.rows, status.prompt_tokens);
+  EXPECT_GT(status.prompt_tokens, 100u);
+  EXPECT_LT(status.prompt_tokens, 700u);
+  EXPECT_GT(status.prefill_seconds, 0);
+
+  /// Looks from within, where no step ends meanwhile.
+  class Looker : public Collector {
+   public:
+    explicit Looker(const Scheduler& scheduler) : scheduler_(scheduler) {}
+    void on_prefill(const PrefillProgress&) override { look(); }
+    bool on_token(const Sampled& sampled) override {
+      look();
+      return Collector::on_token(sampled);
+    }
+    std::vector<SchedulerStatus> seen;
+
+   private:
+    void look() { seen.push_back(scheduler_.status()); }
+    const Scheduler& scheduler_;
+  };
+  const auto looker = std::make_shared<Looker>(scheduler);
+  ASSERT_FALSE(scheduler.submit(job_for(prompt, 20, 1, looker)).has_value());
+  const std::int64_t reused = looker->wait().stats.reused;
+  for (std::size_t i = 1; i < looker->seen.size(); ++i) {
+    const SchedulerStatus &before = looker->seen[i - 1], &now = looker->seen[i];
+    EXPECT_LE(now.prompt_tokens - before.prompt_tokens, 64u + static_cast<std::uint64_t>(reused));
+    EXPECT_LE(now.generated_tokens - before.generated_tokens, 1u);
+    EXPECT_GE(now.prefill_seconds, before.prefill_seconds);
+    EXPECT_GE(now.decode_seconds, before.decode_seconds);
+  }
+  const SchedulerStatus& last = looker->seen.back();
+  EXPECT_EQ(last.prompt_tokens, status.prompt_tokens + 700u);
+  EXPECT_GE(last.generated_tokens, 18u);
+  status = scheduler.status();
+  EXPECT_EQ(status.reused_tokens, static_cast<std::uint64_t>(reused));
+  EXPECT_EQ(status.generated_tokens, 20u);
+}
+
+TEST(Scheduler, TheStatusTellsWhatEachSlotWasAskedFor) {
+  const auto engine = nano();
+  Scheduler scheduler(*engine, options_with(0, 2));
+  std::mt19937 random(16);
+  const auto collector = std::make_shared<Collector>();
+  Job job = job_for(random_tokens(random, 30), 5000, 77, collector);
+  job.logprobs = 2;
+  job.stops = 3;
+  ASSERT_FALSE(scheduler.submit(std::move(job)).has_value());
+  collector->wait_for_tokens(3);
+  const SchedulerStatus::Slot slot = scheduler.status().slots.at(0);
+  EXPECT_EQ(slot.sampling.temperature, 0.8f);
+  EXPECT_EQ(slot.sampling.seed, 77u);
+  EXPECT_EQ(slot.wanted, 5000);
+  EXPECT_EQ(slot.logprobs, 2);
+  EXPECT_EQ(slot.stops, 3u);
+  collector->cancel();
+  collector->wait();
+}
+
+TEST(Scheduler, ALimitMayBeAnyNumber) {
+  const auto engine = nano();
+  SchedulerOptions options = options_with(0, 2);
+  options.context = 40;
+  options.session_bytes = std::size_t{1} << 40;
+  Scheduler scheduler(*engine, options);
+  const auto collector = std::make_shared<Collector>();
+  ASSERT_FALSE(scheduler.submit(job_for({1, 2, 3}, INT64_MAX, 1, collector)).has_value());
+  EXPECT_EQ(collector->wait().end, JobResult::End::context);
+  EXPECT_EQ(collector->tokens().size(), 37u);
+}
+
 TEST(Scheduler, AShortPromptIsNotStuckBehindALongOne) {
   const auto engine = nano(64);
   SchedulerOptions options = options_with(0, 2);

@@ -69,13 +69,13 @@ int run_kill(int rounds) {
   return failure.empty() ? 0 : 1;
 }
 
-/// Writes states until the disk is full, and some more; what was kept must be whole, and the rest a miss.
+/// Writes states until the disk is full, and some more: the newest must be kept and whole, and the rest a miss.
 int run_full(const std::string& directory) {
   const TinyModel model;
   Notes notes;
   DiskCacheOptions options = disk_options(directory, notes);
-  std::size_t kept = 0, right = 0, missed = 0;
-  std::uint64_t failed = 0;
+  std::size_t kept = 0, right = 0, missed = 0, newest = 0;
+  std::uint64_t failed = 0, evicted = 0;
   {
     DiskCache cache(options);
     for (unsigned i = 0; i < 200; ++i) {
@@ -84,6 +84,7 @@ int run_full(const std::string& directory) {
       cache.flush();
     }
     failed = cache.stats().failed;
+    evicted = cache.stats().evicted;
   }
   DiskCache cache(options);
   for (unsigned i = 0; i < 200; ++i) {
@@ -95,11 +96,15 @@ int run_full(const std::string& directory) {
       ++missed;
     } else if (found->cache.contents() == expected) {
       ++right;
+      newest = i;
     }
   }
-  std::printf("200 states: %zu taken, %llu failed to be written, %zu restored whole, %zu missed, %zu wrong\n%s", kept,
-              static_cast<unsigned long long>(failed), right, missed, 200 - right - missed, notes.text().c_str());
-  return right + missed == 200 && failed > 0 && notes.all().size() == 1 ? 0 : 1;
+  std::printf(
+      "200 states: %zu taken, %llu failed to be written, %llu files made room, %zu restored whole, the newest of them "
+      "number %zu, %zu missed, %zu wrong\n%s",
+      kept, static_cast<unsigned long long>(failed), static_cast<unsigned long long>(evicted), right, newest, missed,
+      200 - right - missed, notes.text().c_str());
+  return right + missed == 200 && failed == 0 && evicted > 0 && newest == 199 && notes.all().size() == 1 ? 0 : 1;
 }
 
 int run_fairness(const std::string& model, std::size_t length, int threads) {

@@ -16,10 +16,7 @@
 namespace lockstep {
 namespace {
 
-constexpr double kPauseSeconds = 30;   // after a failure to write
-constexpr double kSharedSeconds = 10;  // to wait for somebody who makes room
-constexpr double kAloneSeconds = 2;    // to wait for those who write; otherwise room is made the next time
-constexpr int kLongestWindow = 128;    // of a compressor
+constexpr int kLongestWindow = 128;  // of a compressor
 
 /// Of the files: a change of the format or of where sequences are cut makes other names, so that old files are not
 /// asked for and age.
@@ -45,6 +42,8 @@ DiskCache::DiskCache(DiskCacheOptions options) : options_(std::move(options)) {
                                              error ? error.message() : "not a directory"));
   try {
     if (const auto lock = DirectoryLock::take(directory, DirectoryLock::How::alone, 0)) remove_unfinished(directory);
+  } catch (const NoRoom&) {
+    // There may be room later; until then whoever writes tells it.
   } catch (const Error& failure) {
     stats_.is_read_only = true;
     tell(fmt::format("{}; the cache is read, and nothing is added to it", failure.what()));
@@ -141,10 +140,11 @@ std::optional<DiskCache::Restored> DiskCache::restore(std::span<const Token> pro
       reading_ = tail.name;
     }
     const double began = steady_seconds();
-    Restored out{make_empty(), reused, {}};
+    std::optional<Restored> out;
     bool is_loaded = false;
     try {
-      is_loaded = load(tail, prompt, out.cache, out.logits);
+      out.emplace(Restored{make_empty(), reused, {}});
+      is_loaded = load(tail, prompt, out->cache, out->logits);
     } catch (...) {
       const std::lock_guard lock(mutex_);
       reading_.reset();
@@ -153,8 +153,8 @@ std::optional<DiskCache::Restored> DiskCache::restore(std::span<const Token> pro
     const std::lock_guard lock(mutex_);
     reading_.reset();
     if (!is_loaded) continue;  // what was missing or bad is not in the index any more
-    out.cache.rewind(static_cast<Position>(reused));
-    if (reused < prompt.size()) out.logits.clear();
+    out->cache.rewind(static_cast<Position>(reused));
+    if (reused < prompt.size()) out->logits.clear();
     ++stats_.hits;
     stats_.tokens_restored += reused;
     stats_.restore_seconds += steady_seconds() - began;
@@ -199,7 +199,7 @@ bool DiskCache::load(const Tail& tail, std::span<const Token> prompt, SequenceCa
       logits.resize(parts.logits.size() / sizeof(float));
       if (!logits.empty()) std::memcpy(logits.data(), parts.logits.data(), parts.logits.size());
     } catch (const Error& error) {
-      if (error.kind() == Error::Kind::no_memory) throw;
+      if (error.kind() == Error::Kind::no_memory || error.kind() == Error::Kind::device) throw;
       if (error.kind() == Error::Kind::bad_file) {
         drop(names[i], error.what());
       } else {
@@ -222,6 +222,10 @@ StateParts DiskCache::read_file(const StateReader& reader, const StateName& name
                                 StateHeader& header) {
   const std::string path = (options_.directory / file_name(name)).string();
   const std::size_t bytes = reader.bytes();
+  // Memory is asked for when the header has said that so much is right.
+  std::vector<std::byte> begin(std::min(kStateHeaderBytes, bytes));
+  reader.read(begin);
+  decode_header(begin, bytes, name, path);
   if (buffer_bytes_ < bytes) {
     buffer_bytes_ = 0;
     buffer_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
@@ -345,192 +349,6 @@ std::vector<StateFile> DiskCache::take_stock() {
     }
   }
   return files;
-}
-
-// ---- Keeping ----
-
-bool DiskCache::put(std::span<const Token> tokens, const SequenceCache& cache, std::span<const float> logits,
-                    std::span<const std::span<const Token>> waiting, bool is_patient) {
-  LOCKSTEP_CHECK(cache.length() == static_cast<Position>(tokens.size()));
-  if (tokens.empty()) return false;
-  const auto size = static_cast<std::size_t>(options_.segment_tokens);
-  const std::size_t count = static_cast<std::size_t>(cache.rewind_floor()) / size;
-  const std::span<const Token> rest = tokens.subspan(count * size);
-  const std::vector<std::uint64_t> keys = segment_keys(tokens, count);
-  const StateName tail_name = name_of(StateKind::tail, state_key(StateKind::tail, keys[count], rest), keys[count]);
-  std::vector<std::size_t> missing;
-  Entry entry;
-  {
-    std::unique_lock lock(mutex_);
-    if (stats_.is_read_only) return false;
-    const auto is_kept = [&] {
-      missing.clear();
-      for (std::size_t i = 0; i < count; ++i)
-        if (!segments_.contains(keys[i + 1])) missing.push_back(i);
-      const auto [first, last] = tails_.equal_range(tail_name.parent);
-      return missing.empty() && std::any_of(first, last, [&](const auto& known) {
-               return known.second.name == tail_name && (known.second.has_logits || logits.empty());
-             });
-    };
-    const double began = steady_seconds();
-    const bool is_free = idle_.wait_for(lock, std::chrono::duration<double>(is_patient ? options_.patience_seconds : 0),
-                                        [&] { return (!queued_ && !is_writing_) || is_kept(); });
-    stats_.wait_seconds += steady_seconds() - began;
-    if (is_kept()) {
-      touch_state(options_.directory / file_name(tail_name));
-      return true;
-    }
-    if (!is_free || steady_seconds() < paused_until_) {
-      ++stats_.skipped;
-      return false;
-    }
-    for (const std::span<const Token> prompt : waiting)
-      if (const Best found = best(prompt); found.tail != nullptr) entry.keep.push_back(found.tail->name);
-  }
-  const auto copy = [&](const StateName& name, std::size_t from, std::size_t to) {
-    Piece& piece = entry.pieces.emplace_back();
-    piece.header = {name, static_cast<Position>(from), static_cast<Position>(to), 0,
-                    static_cast<std::uint32_t>(options_.segment_tokens)};
-    piece.tokens.assign(tokens.begin() + static_cast<std::ptrdiff_t>(from),
-                        tokens.begin() + static_cast<std::ptrdiff_t>(to));
-    piece.rows = cache.save_rows(piece.header.first, piece.header.end);
-    if (name.kind == StateKind::tail) {
-      piece.header.floor = cache.rewind_floor();
-      piece.rings = cache.save_rings();
-      piece.logits.assign(logits.begin(), logits.end());
-    }
-    entry.bytes += piece.rows.size() + piece.rings.size() + (piece.tokens.size() + piece.logits.size()) * sizeof(Token);
-  };
-  bool is_whole = true;
-  try {
-    for (const std::size_t i : missing) {
-      // What does not fit now is copied the next time: the first segments are of use to that already.
-      if (entry.bytes >= options_.queue_bytes) {
-        is_whole = false;
-        break;
-      }
-      copy(name_of(StateKind::segment, keys[i + 1], keys[i]), i * size, (i + 1) * size);
-    }
-    if (is_whole) copy(tail_name, count * size, tokens.size());
-  } catch (const std::bad_alloc&) {
-    const std::lock_guard lock(mutex_);
-    ++stats_.skipped;
-    return false;
-  }
-  {
-    const std::lock_guard lock(mutex_);
-    stats_.skipped += !is_whole;
-    queued_ = std::move(entry);
-  }
-  changed_.notify_all();
-  return is_whole;
-}
-
-void DiskCache::flush() {
-  std::unique_lock lock(mutex_);
-  idle_.wait(lock, [&] { return !queued_ && !is_writing_; });
-}
-
-void DiskCache::run() {
-  try {
-    if (!stats().is_read_only) make_room({});
-  } catch (const std::exception& error) {
-    tell(error.what());
-  }
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    idle_.notify_all();
-    changed_.wait(lock, [&] { return is_stopping_ || queued_; });
-    if (!queued_) return;
-    Entry entry = std::move(*queued_);
-    queued_.reset();
-    is_writing_ = true;
-    const bool is_paused = steady_seconds() < paused_until_;
-    lock.unlock();
-    std::string failure;
-    try {
-      if (!is_paused) {
-        write_entry(entry);
-        make_room(entry.keep);
-      }
-    } catch (const std::exception& error) {
-      failure = error.what();
-    }
-    lock.lock();
-    is_writing_ = false;
-    if (!is_paused && failure.empty() == is_failing_) {
-      is_failing_ = !is_failing_;
-      lock.unlock();
-      tell(failure.empty() ? options_.directory.string() + ": states are kept again"
-                           : failure + "; states are not kept until it can be written again");
-      lock.lock();
-    }
-    if (is_paused || !failure.empty()) ++stats_.failed;
-    if (!failure.empty()) paused_until_ = steady_seconds() + kPauseSeconds;
-  }
-}
-
-void DiskCache::write_entry(Entry& entry) {
-  const auto lock = DirectoryLock::take(options_.directory, DirectoryLock::How::shared, kSharedSeconds);
-  if (!lock)
-    throw Error(Error::Kind::io, fmt::format("{}: locked by another process for over {} seconds",
-                                             options_.directory.string(), kSharedSeconds));
-  for (Piece& piece : entry.pieces) {
-    const StateParts parts{piece.tokens, piece.rows, piece.rings, std::as_bytes(std::span(piece.logits))};
-    const std::vector<std::byte> header = encode_header(piece.header, parts);
-    const std::span<const std::byte> pieces[] = {header, std::as_bytes(parts.tokens), parts.rows, parts.rings,
-                                                 parts.logits};
-    const StateName& name = piece.header.name;
-    write_file(options_.directory, file_name(name), pieces);
-    const std::lock_guard guard(mutex_);
-    for (const std::span<const std::byte> bytes : pieces) stats_.bytes_written += bytes.size();
-    dropped_.erase(file_name(name));
-    if (name.kind == StateKind::segment) {
-      segments_[name.key] = name.parent;
-    } else {
-      insert({name, piece.header.first, piece.header.floor, piece.header.end, !piece.logits.empty(), piece.tokens});
-    }
-  }
-  sync_directory(options_.directory);
-}
-
-void DiskCache::make_room(std::span<const StateName> keep) {
-  take_stock();
-  if (stats().bytes <= options_.budget_bytes) return;
-  const auto lock = DirectoryLock::take(options_.directory, DirectoryLock::How::alone, kAloneSeconds);
-  if (!lock) return;
-  const std::vector<StateFile> files = list_states(options_.directory);
-  std::vector<StateFile> victims;
-  {
-    // What leaves the index here is not begun to be read any more, and what is being read stays.
-    const std::lock_guard guard(mutex_);
-    victims = choose_victims(files, options_.budget_bytes, [&](const StateName& name) {
-      return name == reading_ || std::find(keep.begin(), keep.end(), name) != keep.end();
-    });
-    for (const StateFile& file : victims) {
-      if (file.name.fingerprint != options_.fingerprint) continue;
-      if (file.name.kind == StateKind::segment) {
-        segments_.erase(file.name.key);
-        continue;
-      }
-      const auto [first, last] = tails_.equal_range(file.name.parent);
-      for (auto it = first; it != last; ++it) {
-        if (it->second.name != file.name) continue;
-        tails_.erase(it);
-        break;
-      }
-    }
-  }
-  std::uint64_t removed = 0, removed_bytes = 0;
-  for (const StateFile& file : victims) {
-    std::error_code error;
-    if (!std::filesystem::remove(options_.directory / file_name(file.name), error)) continue;
-    ++removed;
-    removed_bytes += file.bytes;
-  }
-  const std::lock_guard guard(mutex_);
-  stats_.evicted += removed;
-  stats_.bytes -= std::min(stats_.bytes, removed_bytes);
 }
 
 DiskCache::Stats DiskCache::stats() const {

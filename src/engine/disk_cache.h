@@ -21,6 +21,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/clock.h"
 #include "engine/disk_files.h"
 #include "engine/disk_format.h"
 #include "model/cache.h"
@@ -34,7 +35,9 @@ struct DiskCacheOptions {
   int segment_tokens = 2048;                         // a multiple of 128, so that no compressed row is cut
   std::size_t queue_bytes = std::size_t{512} << 20;  // of an entry: copied out of the back end and not yet written
   double patience_seconds = 1;                       // put() waits so long for the entry before to be written
+  double pause_seconds = 30;                         // after a failure to write nothing is tried for so long
   std::function<void(const std::string&)> note;      // what a person should know; called from either thread
+  std::function<void(std::uint64_t)> before_write;   // told the size of each file; what it throws is a failure to write
 };
 
 class DiskCache {
@@ -75,6 +78,12 @@ class DiskCache {
   /// Whether the directory held files of another model, mode or version when it was opened.
   bool has_others() const { return has_others_; }
 
+  /// put(), as often and after as long a wait as it takes for a state larger than what is copied at once.
+  bool put_whole(std::span<const Token> tokens, const SequenceCache& cache, std::span<const float> logits);
+
+  /// Whether put() would be taken at once: nothing is being written, and no failure is being waited out.
+  bool is_ready() const;
+
   /// Waits until what was put is written or given up.
   void flush();
 
@@ -101,11 +110,17 @@ class DiskCache {
     std::vector<Token> tokens;
     std::vector<std::byte> rows, rings;
     std::vector<float> logits;
+    std::uint64_t bytes() const {
+      return kStateHeaderBytes + tokens.size() * sizeof(Token) + rows.size() + rings.size() +
+             logits.size() * sizeof(float);
+    }
   };
   struct Entry {
     std::vector<Piece> pieces;  // segments in order, the tail last
     std::size_t bytes = 0;
-    std::vector<StateName> keep;  // what begins waiting prompts
+    std::size_t written = 0;       // of the pieces
+    std::vector<StateName> keep;   // what begins waiting prompts
+    std::vector<StateName> chain;  // the segments of the state, there already or not
   };
   struct Best {
     const Tail* tail = nullptr;
@@ -123,8 +138,12 @@ class DiskCache {
   void remove_name(const StateName& name);
   void drop(const StateName& name, const std::string& reason);
   std::vector<StateFile> take_stock();
+  bool is_paused() const { return steady_seconds() < paused_until_; }
+  void write_with_room(Entry& entry);
   void write_entry(Entry& entry);
   void make_room(std::span<const StateName> keep);
+  bool make_room_for(const Entry& entry, std::uint64_t times);
+  bool evict(std::uint64_t bytes, std::span<const StateName> keep, bool all_or_nothing);
   void run();
   void tell(const std::string& message) const;
 
@@ -143,7 +162,8 @@ class DiskCache {
   bool is_failing_ = false;        // the last attempt to write failed
   double paused_until_ = 0;        // seconds of the steady clock; after a failure
   Stats stats_;
-  bool has_others_ = false;  // never changes after the start
+  bool has_others_ = false;    // never changes after the start
+  bool is_full_told_ = false;  // the writing thread's own
   std::thread thread_;
 };
 

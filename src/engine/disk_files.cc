@@ -24,7 +24,9 @@ namespace {
 constexpr std::string_view kUnfinished = ".unfinished-";  // and what tells it from others
 
 [[noreturn]] void fail(const std::filesystem::path& path, const char* what, int error) {
-  throw Error(Error::Kind::io, fmt::format("{}: {}: {}", path.string(), what, std::strerror(error)));
+  const std::string message = fmt::format("{}: {}: {}", path.string(), what, std::strerror(error));
+  if (error == ENOSPC || error == EDQUOT) throw NoRoom(message);
+  throw Error(Error::Kind::io, message);
 }
 
 /// A file nobody else has, readable by its owner alone: it tells what was talked about. Closes and, unless it got its

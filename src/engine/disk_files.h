@@ -14,9 +14,16 @@
 #include <span>
 #include <vector>
 
+#include "base/error.h"
 #include "engine/disk_format.h"
 
 namespace lockstep {
+
+/// The disk is full, or the user's share of it.
+class NoRoom : public Error {
+ public:
+  explicit NoRoom(const std::string& message) : Error(Kind::io, message) {}
+};
 
 struct StateFile {
   StateName name;
@@ -57,7 +64,7 @@ class StateReader {
 };
 
 /// Writes a file under another name, readable by its owner alone, has it reach the disk, and renames it to `name`.
-/// Throws Error::io, and then nothing of it is left.
+/// Throws Error::io, NoRoom if the disk is full, and then nothing of it is left.
 void write_file(const std::filesystem::path& directory, const std::string& name,
                 std::span<const std::span<const std::byte>> pieces);
 /// Has the names of a directory reach the disk. Throws Error::io.

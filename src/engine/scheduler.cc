@@ -15,6 +15,8 @@ namespace {
 constexpr int kFetchedRows = 16;       // rows of logits that are computed and fetched together, at least
 constexpr std::size_t kGain = 16;      // tokens that a state must save to be waited for, or read from the disk
 constexpr std::size_t kMostOwed = 32;  // states that are still to be written
+constexpr int kMostTries = 32;         // to write one: a large one is written in several parts
+constexpr double kOwedSeconds = 0.05;  // between looks whether the disk is ready for one of them
 
 }  // namespace
 
@@ -74,7 +76,10 @@ Scheduler::~Scheduler() {
 
 std::int64_t Scheduler::context_of(const Job& job) const {
   std::int64_t context = job.context > 0 ? std::min(job.context, options_.context) : options_.context;
-  if (job.limit >= 0) context = std::min(context, static_cast<std::int64_t>(job.prompt.size()) + job.limit);
+  if (job.limit >= 0) {  // which may be any number
+    const auto prompt = static_cast<std::int64_t>(job.prompt.size());
+    context = std::min(context, prompt + std::min(job.limit, context));
+  }
   return context;
 }
 
@@ -138,21 +143,27 @@ SchedulerStatus Scheduler::status() const {
 void Scheduler::run() {
   for (;;) {
     const auto is_idle = [&] { return active_.empty() && queue_.empty(); };
+    const auto is_woken = [&] { return !is_idle() || is_aborting_; };
     {
       std::unique_lock lock(mutex_);
-      if (is_idle()) {
+      // What the disk had no time for is written while there is nothing to do, one by one, and whoever comes is served.
+      while (!is_woken()) {
+        if (owed_.empty()) {
+          changed_.wait(lock, is_woken);
+          break;
+        }
         lock.unlock();
         write_owed(false);
         lock.lock();
-        changed_.wait(lock, [&] { return !is_idle() || is_aborting_; });
+        changed_.wait_for(lock, std::chrono::duration<double>(kOwedSeconds), is_woken);
       }
       if (is_idle()) break;
     }
+    // What those have computed that do not want it any more is kept first, and their places are free.
+    end_cancelled();
     while (admit()) {
     }
-    for (const auto& active : active_)
-      if (is_aborting_ || active->job().guide->is_cancelled()) end(*active, JobResult::End::cancelled);
-    remove_ended();
+    end_cancelled();
     if (!active_.empty()) run_step();
     if (!device_failure_.empty())
       for (const auto& active : active_) end(*active, JobResult::End::failed, device_failure_);
@@ -417,13 +428,13 @@ void Scheduler::keep(const Active& active, SequenceCache cache, std::vector<floa
   const std::vector<std::span<const Token>> waiting = locked_waiting_prompts();
   if (disk_ != nullptr &&
       !disk_->put(std::span<const Token>(*active.tokens).first(active.done), cache, logits, waiting, is_alone()) &&
-      owed_.size() < kMostOwed)
+      owed_.size() < kMostOwed && !disk_->stats().is_read_only)
     owed_.push_back({active.tokens, active.done});
   cache_.put(active.tokens, active.done, std::move(cache), std::move(logits), waiting);
 }
 
 /// States that the disk had no time for, if memory still has them: what was kept last first. `waits` for the disk as
-/// long as it takes, at the end; otherwise for nothing but the one before.
+/// long as it takes, at the end; otherwise it is the next one at most, if the disk is ready for it.
 void Scheduler::write_owed(bool waits) {
   if (!device_failure_.empty()) owed_.clear();
   try {
@@ -432,8 +443,14 @@ void Scheduler::write_owed(bool waits) {
       const std::span<const Token> tokens = std::span<const Token>(*owed.tokens).first(owed.length);
       const PrefixCache::State state = cache_.state(tokens);
       if (state.cache == nullptr) continue;
-      if (waits) disk_->flush();
-      if (!disk_->put(tokens, *state.cache, state.logits, locked_waiting_prompts()) && !waits) return;
+      if (waits) {
+        disk_->put_whole(tokens, *state.cache, state.logits);
+        continue;
+      }
+      if (!disk_->is_ready()) return;
+      const bool is_kept = disk_->put(tokens, *state.cache, state.logits, locked_waiting_prompts());
+      if (is_kept || ++owed_.back().tries == kMostTries) owed_.pop_back();
+      return;
     }
   } catch (const std::exception& error) {
     note_failure(error);
@@ -464,12 +481,7 @@ void Scheduler::end(Active& active, JobResult::End how, const std::string& error
     status_.jobs_done += how != JobResult::End::failed && how != JobResult::End::cancelled;
     status_.jobs_failed += how == JobResult::End::failed;
     status_.jobs_cancelled += how == JobResult::End::cancelled;
-    const JobStats& stats = active.stats;
-    status_.prompt_tokens += static_cast<std::uint64_t>(stats.prompt);
-    status_.reused_tokens += static_cast<std::uint64_t>(stats.reused);
-    status_.generated_tokens += static_cast<std::uint64_t>(stats.generated);
-    status_.prefill_seconds += stats.prefill_seconds;
-    status_.decode_seconds += stats.decode_seconds;
+    count_work(active);
   }
   const std::shared_ptr<Guide> guide = active.job().guide;
   if (device_failure_.empty()) guide->on_state(active.cache);
@@ -486,6 +498,33 @@ void Scheduler::end(Active& active, JobResult::End how, const std::string& error
   }
   const std::lock_guard lock(mutex_);
   count_finished();
+}
+
+void Scheduler::end_cancelled() {
+  for (const auto& active : active_)
+    if (is_aborting_ || active->job().guide->is_cancelled()) end(*active, JobResult::End::cancelled);
+  remove_ended();
+}
+
+/// Adds to the status what the job has done since it was counted last. With the mutex held.
+void Scheduler::count_work(Active& active) {
+  const JobStats& stats = active.stats;
+  Work now;
+  now.prompt = std::min(active.done, active.prompt);
+  now.reused = static_cast<std::uint64_t>(stats.reused);
+  now.generated = static_cast<std::uint64_t>(stats.generated);
+  now.prefill_seconds = stats.prefill_seconds;
+  now.decode_seconds = stats.decode_seconds;
+  if (!active.has_ended)
+    (active.is_prefilling() ? now.prefill_seconds : now.decode_seconds) = steady_seconds() - active.started;
+  // A job that fails just behind its prompt has all its time counted as the answer's.
+  now.prefill_seconds = std::max(now.prefill_seconds, active.counted.prefill_seconds);
+  const Work before = std::exchange(active.counted, now);
+  status_.prompt_tokens += now.prompt - before.prompt;
+  status_.reused_tokens += now.reused - before.reused;
+  status_.generated_tokens += now.generated - before.generated;
+  status_.prefill_seconds += now.prefill_seconds - before.prefill_seconds;
+  status_.decode_seconds += now.decode_seconds - before.decode_seconds;
 }
 
 /// With the mutex held.
@@ -513,13 +552,18 @@ void Scheduler::publish() {
     SchedulerStatus::Slot& slot = status_.slots[i];
     slot = {};
     if (i >= active_.size()) continue;
-    const Active& active = *active_[i];
+    Active& active = *active_[i];
+    count_work(active);
     slot.is_busy = true;
     slot.job = active.from.id;
     slot.stats = active.stats;
     slot.done = static_cast<std::int64_t>(active.done);
     slot.limit = active.context;
     slot.is_prefilling = active.is_prefilling();
+    slot.sampling = active.sampler.params();
+    slot.wanted = active.job().limit;
+    slot.logprobs = active.job().logprobs;
+    slot.stops = active.job().stops;
   }
 }
 

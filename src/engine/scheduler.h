@@ -100,6 +100,7 @@ struct Job {
   bool score_prompt = false;       // tell log probabilities of the prompt's tokens; it is then run from its start
   bool use_cache = true;
   int priority = 0;                // greater first
+  std::size_t stops = 0;           // strings that end the answer: the guide's affair, told in the status
   std::vector<std::size_t> marks;  // lengths of the prompt that others are likely to begin with: states are kept there
   std::shared_ptr<Guide> guide;
 };
@@ -127,6 +128,11 @@ struct SchedulerStatus {
     std::int64_t done = 0;   // tokens in its sequence
     std::int64_t limit = 0;  // tokens it may have
     bool is_prefilling = false;
+    // What was asked for; never its text.
+    SamplerParams sampling;
+    std::int64_t wanted = -1;  // new tokens at most
+    int logprobs = -1;
+    std::size_t stops = 0;
   };
   std::vector<Slot> slots;
   std::size_t queued = 0;
@@ -136,8 +142,10 @@ struct SchedulerStatus {
   std::uint64_t answers_in_steps = 0;  // of every step, how many answers it went on with
   std::uint64_t given_up = 0;          // steps of prefill that made way for a shorter prompt, and were run again
   std::uint64_t jobs_done = 0, jobs_failed = 0, jobs_cancelled = 0;
+  // Of jobs, as far as they have come: counted after every step.
   std::uint64_t prompt_tokens = 0, reused_tokens = 0, generated_tokens = 0;
-  double prefill_seconds = 0, decode_seconds = 0, step_seconds = 0;
+  double prefill_seconds = 0, decode_seconds = 0;
+  double step_seconds = 0;
   PhaseSeconds phases{};       // of step_seconds
   double seconds_in_step = 0;  // since the running step began; 0 if none runs
   bool is_stopping = false;
@@ -173,9 +181,14 @@ class Scheduler {
     double submitted = 0;
     std::optional<std::size_t> to_run = {};  // tokens of its prompt, if it was asked; SIZE_MAX: it waits for another
   };
+  struct Work {
+    std::uint64_t prompt = 0, reused = 0, generated = 0;  // tokens
+    double prefill_seconds = 0, decode_seconds = 0;
+  };
   struct Owed {
     PrefixCache::Tokens tokens;
     std::size_t length = 0;
+    int tries = 0;
   };
 
   void check(const Job& job) const;
@@ -204,6 +217,8 @@ class Scheduler {
   void note_failure(const std::exception& failure);
   void tell(const std::string& message) const;
   void end(Active& active, JobResult::End how, const std::string& error = {});
+  void end_cancelled();
+  void count_work(Active& active);
   void count_finished();
   void remove_ended();
   std::vector<std::span<const Token>> locked_waiting_prompts() const;

@@ -28,6 +28,7 @@ struct Scheduler::Active {
   bool has_ended = false;
   std::vector<float> logits;  // of the prompt's last token, if they came from the cache
   Token stop_token = 0;
+  Work counted = {};  // what of it is in the status
 
   Job& job() { return from.job; }
   bool is_prefilling() const { return done < prompt; }

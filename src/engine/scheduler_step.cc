@@ -99,7 +99,7 @@ void Scheduler::run_step() {
     return is_aborting_ ||
            std::all_of(order.begin(), order.end(), [](const Active* a) { return a->from.job.guide->is_cancelled(); });
   };
-  bool is_given_up = false;
+  bool is_given_up = false, is_done = false;
   std::int64_t calls = 0;  // the first before the step, then one before every layer
   const auto layers = static_cast<std::int64_t>(engine_.config().layers.size());
   const auto between_layers = [&] {
@@ -125,6 +125,7 @@ void Scheduler::run_step() {
   try {
     engine_.forward().step(items, between_layers);
     is_given_up = false;
+    is_done = true;
     take_times(order, items, rows);
     fetched_from_ = fetched_to_ = 0;
     int first = 0;
@@ -156,16 +157,14 @@ void Scheduler::run_step() {
   take_times(order, items, rows);
   if (is_given_up) {
     given_up_seconds_ += seconds;
-  } else {
+  } else if (is_done) {  // what ended between layers tells nothing of what a step takes
     pace_.measured(rows - decoders, decoders, seconds);
     if (decoders == 0) prefill_seconds_ += seconds;
   }
   const std::lock_guard lock(mutex_);
   status_.step_seconds += seconds;
-  if (is_given_up) {
-    ++status_.given_up;
-    return;
-  }
+  if (is_given_up) ++status_.given_up;
+  if (!is_done) return;
   ++status_.steps;
   status_.rows += static_cast<std::uint64_t>(rows);
   status_.answers_in_steps += order.size();

@@ -68,6 +68,24 @@ Json sampling_of(const ServerSettings& settings) {
           {"max_tokens", settings.max_tokens}};
 }
 
+/// What the answer in a slot was asked for, without any of its text.
+Json params_of(const SchedulerStatus::Slot& slot) {
+  const SamplerParams& sampling = slot.sampling;
+  return {{"seed", sampling.seed},
+          {"temperature", sampling.temperature},
+          {"top_k", sampling.top_k},
+          {"top_p", sampling.top_p},
+          {"min_p", sampling.min_p},
+          {"repeat_penalty", sampling.repetition_penalty},
+          {"frequency_penalty", sampling.frequency_penalty},
+          {"presence_penalty", sampling.presence_penalty},
+          {"n_predict", slot.wanted},
+          {"max_tokens", slot.wanted},
+          {"n_probs", std::max(slot.logprobs, 0)},
+          {"logit_bias_count", sampling.logit_bias.size()},
+          {"stop_count", slot.stops}};
+}
+
 /// Everything in effect, by the names of the options that set it.
 Json settings_of(const ServerSettings& s) {
   const SchedulerOptions& scheduler = s.scheduler;
@@ -136,7 +154,7 @@ Json slots_of(const SchedulerStatus& status, const ServerSettings& settings) {
          {"id_task", slot.is_busy ? Json(slot.job) : Json(-1)},
          {"n_ctx", settings.context},
          {"is_processing", slot.is_busy},
-         {"params", sampling_of(settings)},
+         {"params", slot.is_busy ? params_of(slot) : sampling_of(settings)},
          {"next_token",
           {{"has_next_token", slot.is_busy},
            {"n_decoded", slot.stats.generated},
