@@ -1,6 +1,6 @@
 // The page itself: which conversation is shown, its settings, sending and stopping, the views and the keyboard.
 import {
-  add_turn, answer, ask, Chats, new_answer, new_chat, path_of, show_version, storage, versions_of,
+  add_turn, answer, ask, Chats, new_answer, new_chat, path_of, show_version, stops_of, storage, versions_of,
 } from './page_chat.js';
 import {button, make} from './page_dom.js';
 import {Status} from './page_status.js';
@@ -181,6 +181,7 @@ function can_ask() {
   if (running.has(chat.id)) return false;
   if (at('settings-form').checkValidity()) return true;
   set_panel('settings', true);
+  at('more').open ||= at('more').querySelector(':invalid') !== null;  // what is folded cannot be pointed at
   at('settings-form').reportValidity();
   return false;
 }
@@ -251,6 +252,16 @@ const fields = [...at('settings-form').elements].filter((field) => field.name);
 function fill_settings() {
   for (const field of fields) field.value = chat.settings[field.name] ?? '';
   check_tools();
+  check_stops();
+  // What is set is seen.
+  at('more').open = fields.some((field) => field.value !== '' && at('more').contains(field));
+}
+
+function set_problem(field, line, problem) {
+  field.setCustomValidity(problem);
+  field.classList.toggle('bad', problem !== '');
+  line.hidden = !problem;
+  line.textContent = problem;
 }
 
 function check_tools() {
@@ -260,14 +271,17 @@ function check_tools() {
   } catch (error) {
     problem = `Not JSON: ${error.message}`;
   }
-  at('tools').setCustomValidity(problem);
-  at('tools').classList.toggle('bad', problem !== '');
-  at('tools-problem').hidden = !problem;
-  at('tools-problem').textContent = problem;
+  set_problem(at('tools'), at('tools-problem'), problem);
+}
+
+function check_stops() {
+  const count = stops_of(at('stop_strings').value).length;
+  set_problem(at('stop_strings'), at('stop-problem'), count > 16 ? `${count} strings, expected 16 at most.` : '');
 }
 
 at('settings-form').addEventListener('input', ({target}) => {
   if (target === at('tools')) check_tools();
+  if (target === at('stop_strings')) check_stops();
   const is_number = target.type === 'number';
   chat.settings[target.name] = !is_number ? target.value : target.validity.valid ? target.valueAsNumber : null;
   save(chat);
@@ -378,7 +392,7 @@ async function look_at_server() {
     const props = await (await ask('props', key)).json();
     const own = props.lockstep ?? {};
     at('model-line').textContent = `${props.model_alias} answers${own.back_end ? ` on ${own.back_end}` : ''}.`;
-    for (const name of ['temperature', 'top_p', 'min_p'])
+    for (const name of ['temperature', 'top_p', 'min_p', 'top_k'])
       if (Number.isFinite(own[name])) at(name).placeholder = String(Number(own[name].toPrecision(6)));
     at('system').placeholder = own.default_system ?? '';
     status.show_facts(props);

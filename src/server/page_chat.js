@@ -9,7 +9,8 @@
 //     tool        results [{id, name, text}]
 //   end    "stop", "length", "tool_calls" as the server said; "stopped" by the user; "failed", see problem
 const kChatPrefix = 'lockstep.chat.';
-const kNumbers = ['temperature', 'top_p', 'min_p', 'max_tokens'];
+const kNumbers = ['temperature', 'top_p', 'min_p', 'top_k', 'max_tokens', 'presence_penalty', 'frequency_penalty',
+  'repeat_penalty', 'repeat_last_n', 'thinking_budget'];
 
 /// Not crypto.randomUUID, which pages that come by plain HTTP from another machine do not have. A letter comes first,
 /// because objects put keys that look like numbers before the others.
@@ -184,6 +185,13 @@ function messages_of(chat, last) {
   return messages;
 }
 
+/// The stop strings of a settings field: one a line, so that what breaks a line is written \\n in them.
+export function stops_of(text) {
+  const kEscapes = {n: '\n', t: '\t', r: '\r', '\\': '\\'};
+  return (text ?? '').split('\n').filter((line) => line !== '')
+      .map((line) => line.replace(/\\(.)/gu, (all, letter) => kEscapes[letter] ?? all));
+}
+
 /// The request for what follows turn `last`; for the rest of it if `continues`. As JSON.
 function request_of(chat, last, continues) {
   const {settings} = chat;
@@ -191,6 +199,8 @@ function request_of(chat, last, continues) {
   for (const name of kNumbers) if (Number.isFinite(settings[name])) body[name] = settings[name];
   if (settings.thinking) body.thinking = {type: settings.thinking === 'off' ? 'disabled' : 'enabled'};
   if (['low', 'high', 'max'].includes(settings.thinking)) body.reasoning_effort = settings.thinking;
+  const stops = stops_of(settings.stop);
+  if (stops.length > 0) body.stop = stops;
   if (settings.tools) body.tools = JSON.parse(settings.tools);
   if (continues) body.continue_final_message = true;
   const text = JSON.stringify(body);

@@ -309,17 +309,79 @@ rule('only what was set is sent', async (page, state) => {
   await page.fill('spinbutton', 'Temperature 0 takes the likeliest token', '0.7');
   await page.fill('spinbutton', 'Top-p', '0.9');
   await page.fill('spinbutton', 'Min-p', '0.05');
+  await page.fill('spinbutton', 'Top-k 0 for all tokens', '40');
   await page.fill('textbox', 'Seed the same seed, the same answer', '-42');
   await page.fill('spinbutton', 'Tokens at most', '100');
   await page.choose('Thinking', 'On, greatest effort');
   await ask(page, 'all set');
   const {messages, stream, stream_options, ...rest} = state.requests[1];
-  assert.deepEqual(rest, {temperature: 0.7, top_p: 0.9, min_p: 0.05, seed: -42, max_tokens: 100,
+  assert.deepEqual(rest, {temperature: 0.7, top_p: 0.9, min_p: 0.05, top_k: 40, seed: -42, max_tokens: 100,
     thinking: {type: 'enabled'}, reasoning_effort: 'max'});
   await page.choose('Thinking', 'Off');
   await ask(page, 'no thought');
   assert.deepEqual(state.requests[2].thinking, {type: 'disabled'});
   assert.equal(state.requests[2].reasoning_effort, undefined);
+});
+
+const kMore = 'Penalties, stop strings and more';
+const kPresence = 'Presence penalty −2 to 2, for a token that was written';
+const kStops = 'Stop strings one a line, 16 at most; \\n is a new line, \\t a tab, \\\\ a backslash';
+
+rule('penalties and stop strings are folded, sent once they are set, and kept', async (page, state) => {
+  await page.click('button', 'Settings');
+  assert.equal(await page.has('spinbutton', kPresence), false);
+  await page.click('DisclosureTriangle', kMore);
+  await page.fill('spinbutton', kPresence, '-0.5');
+  await page.fill('spinbutton', 'Frequency penalty −2 to 2, for each time that it was', '0.25');
+  await page.fill('spinbutton', 'Repetition penalty 1 is none', '1.1');
+  await page.fill('spinbutton', 'Repetition within tokens; −1 for all', '64');
+  await page.fill('spinbutton', 'Thinking at most tokens', '0');
+  await page.fill('textbox', kStops, 'END\n\\n\\n\n\na\\\\n\\d"');
+  await ask(page, 'more set');
+  const set = {presence_penalty: -0.5, frequency_penalty: 0.25, repeat_penalty: 1.1, repeat_last_n: 64,
+    thinking_budget: 0, stop: ['END', '\n\n', 'a\\n\\d"']};
+  const sent = () => {
+    const {messages, stream, stream_options, ...rest} = state.requests.at(-1);
+    return rest;
+  };
+  assert.deepEqual(sent(), set);
+  await shot(page, 'more-settings');
+  await page.reload();
+  await ask(page, 'after a reload');
+  assert.deepEqual(sent(), set);
+  await page.click('button', 'Settings');
+  await page.fill('textbox', kStops, '');
+  for (const name of ['presence_penalty', 'frequency_penalty', 'repeat_penalty', 'repeat_last_n', 'thinking_budget'])
+    await page.eval((id) => {
+      const field = document.getElementById(id);
+      field.value = '';
+      field.dispatchEvent(new Event('input', {bubbles: true}));
+    }, name);
+  await ask(page, 'none set');
+  assert.deepEqual(sent(), {});
+  await page.click('button', 'New conversation');
+  assert.equal(await page.has('spinbutton', kPresence), false, 'folded where nothing is set');
+});
+
+rule('a wrong setting in the folded part is pointed at', async (page, state) => {
+  await page.click('button', 'Settings');
+  await page.click('DisclosureTriangle', kMore);
+  await page.fill('textbox', kStops, Array.from({length: 17}, (_, i) => `stop${i}`).join('\n'));
+  await page.sees('17 strings, expected 16 at most.');
+  await page.click('DisclosureTriangle', kMore);
+  await say(page, 'hello');
+  await page.sees('17 strings, expected 16 at most.');
+  assert.equal(state.requests.length, 0);
+  assert.equal(await page.focus(), `textbox "${kStops}"`);
+  await page.fill('textbox', kStops, 'stop');
+  await page.fill('spinbutton', kPresence, '3');
+  await say(page, 'hello');
+  assert.equal(state.requests.length, 0);
+  assert.equal(await page.focus(), `spinbutton "${kPresence}"`);
+  await page.fill('spinbutton', kPresence, '2');
+  await page.fill('textbox', 'Message', '');
+  await ask(page, 'hello');
+  assert.deepEqual([state.requests[0].stop, state.requests[0].presence_penalty], [['stop'], 2]);
 });
 
 rule('the seed of an answer can be kept, to the last digit', async (page, state) => {
@@ -562,7 +624,10 @@ rule('nothing sticks out of a narrow screen', async (page) => {
   await fits('list');
   await shot(page, 'narrow-list');
   await page.click('button', 'Settings');
+  await page.click('DisclosureTriangle', kMore);
+  await page.fill('textbox', kStops, Array.from({length: 17}, () => 'a long stop string').join('\n'));
   await fits('settings');
+  await page.eval(() => document.querySelector('#more').scrollIntoView());
   await shot(page, 'narrow-settings');
   await page.press('Escape');
   await page.click('link', 'Status');
@@ -599,6 +664,10 @@ rule('everything can be done with the keyboard', async (page, state) => {
   await page.press('Enter');
   assert.equal(await page.focus(), 'textbox "System text"');
   await page.type('Short.');
+  await page.tab_to(`DisclosureTriangle "${kMore}"`);
+  await page.press(' ');
+  await page.tab_to('spinbutton "Repetition penalty 1 is none"');
+  await page.type('1.5');
   await page.tab_to('button "New conversation"', 'shift');
   await page.press('Enter');
   assert.equal(await page.focus(), 'textbox "Message"');
@@ -606,6 +675,7 @@ rule('everything can be done with the keyboard', async (page, state) => {
   await page.press('Enter');
   await page.sees('You said: two');
   assert.equal(state.requests.at(-1).messages[0].content, 'Short.');
+  assert.equal(state.requests.at(-1).repeat_penalty, 1.5);
   await page.find('button', 'Send');
   await page.tab_to('button "one"', 'shift');
   await page.press('Enter');
@@ -628,6 +698,7 @@ rule('on a narrow screen Escape closes a panel and gives the focus back', async 
 
 rule('every control has a name', async (page) => {
   await page.click('button', 'Settings');
+  await page.click('DisclosureTriangle', kMore);
   await page.fill('textbox', 'Tools a JSON array, as the API takes it; you type the results', kTools);
   await ask(page, 'call');
   await page.click('link', 'Status');
