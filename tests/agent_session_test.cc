@@ -1,6 +1,7 @@
 // What an agent's session costs, the whole way: a client's JSON, the messages made clean, exact replay, the renderer,
 // the scheduler and a model. The answers are forced upon the model, token by token, so that there are calls to repeat;
-// everything else is as it is served. Counted is what the model had to read, against what was new in each request.
+// everything else is as it is served. The tokens are others than the tokenizer would choose, as a model may sample
+// them. Counted is what the model had to read, against what was new in each request.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -10,6 +11,8 @@
 #include "cpu/cpu_ops.h"
 #include "disk_cache_support.h"
 #include "engine/law_check.h"
+#include "server/replay_file.h"
+#include "split_tokens.h"
 #include "waited_guide.h"
 
 namespace lockstep::test {
@@ -72,18 +75,19 @@ class AgentServer : public TokenSource {
     engine_ = std::make_unique<Engine>(options, cpu::make_cpu_ops({1, "auto"}));
     settings_.context = 16'000;
     settings_.profile = "preview";
-    start("");
+    splitter_ = std::make_unique<TokenSplitter>(engine_->tokenizer(), 5);
+    start();
   }
 
   void restart() {
-    const std::string turns = replay_->save();
     router_.reset();
     scheduler_.reset();
-    start(turns);
+    replay_file_.reset();
+    start();
   }
 
   std::optional<Scheduler::Refusal> submit(Job job) override {
-    std::vector<Token> answer = engine_->tokenizer().encode(script_);
+    std::vector<Token> answer = splitter_->split(engine_->tokenizer().encode(script_));
     answer.push_back(*engine_->tokenizer().eos());
     prompt_ = job.prompt;
     forced_ = std::make_shared<Forced>(job.guide, std::move(answer), engine_->config().vocabulary);
@@ -92,11 +96,11 @@ class AgentServer : public TokenSource {
   }
 
   /// Has the model say `script` to the request. Counts into `cost`.
-  Json ask(const Json& body, const std::string& script, Cost& cost) {
+  Json ask(const std::string& path, const Json& body, const std::string& script, Cost& cost) {
     script_ = script;
     HttpRequest request;
     request.method = "POST";
-    request.target = "/v1/chat/completions";
+    request.target = path;
     split_target(request);
     request.body = json_text(body);
     request.id = "req_1";
@@ -104,7 +108,10 @@ class AgentServer : public TokenSource {
     const auto exchange = std::make_shared<FakeExchange>(request);
     router_->match(request.method, request.path).route->handler(exchange);
     const JobResult result = forced_->wait();
-    EXPECT_EQ(result.end, JobResult::End::stopped) << "after the last call's block nothing may come; " << result.error;
+    const bool has_calls = script.find(kDsml) != std::string::npos;
+    EXPECT_EQ(result.end, has_calls ? JobResult::End::stopped : JobResult::End::stop_token)
+        << "after the last call's block nothing may come; " << result.error;
+    last_ = {size_of(prompt_), result.stats.reused, size_of(forced_->answer())};
     std::size_t known = 0;
     for (const std::vector<Token>& sequence : seen_) known = std::max(known, common_length(sequence, prompt_));
     const auto size = static_cast<std::int64_t>(prompt_.size());
@@ -115,8 +122,15 @@ class AgentServer : public TokenSource {
     return exchange->json();
   }
 
+  struct Run {
+    std::int64_t prompt = 0, reused = 0, answer = 0;
+  };
+  const Run& last() const { return last_; }
+
  private:
-  void start(const std::string& turns) {
+  static std::int64_t size_of(const std::vector<Token>& tokens) { return static_cast<std::int64_t>(tokens.size()); }
+
+  void start() {
     SchedulerOptions options;
     options.cache_bytes = std::size_t{256} << 20;
     options.context = settings_.context;
@@ -125,7 +139,10 @@ class AgentServer : public TokenSource {
     scheduler_ = std::make_unique<Scheduler>(*engine_, options);
     router_ = std::make_shared<Router>();
     replay_ = std::make_shared<ReplayMap>(1 << 20);
-    replay_->load(turns);
+    if (!states_.empty())
+      replay_file_ = std::make_unique<ReplayFile>(
+          replay_,
+          ReplayFile::Options{.directory = states_, .note = [](const std::string& text) { ADD_FAILURE() << text; }});
     ApiSources sources{.settings = settings_, .tokenizer = engine_->tokenizer(), .source = *this};
     sources.replay = replay_;
     add_api(*router_, sources);
@@ -137,6 +154,9 @@ class AgentServer : public TokenSource {
   ServerSettings settings_;
   std::unique_ptr<Scheduler> scheduler_;
   std::shared_ptr<ReplayMap> replay_;
+  std::unique_ptr<ReplayFile> replay_file_;
+  std::unique_ptr<TokenSplitter> splitter_;
+  Run last_;
   std::shared_ptr<Router> router_;
   std::string script_;
   std::vector<Token> prompt_;
@@ -165,7 +185,8 @@ class Agent {
         "I have to look at part " + n + ", and weigh it.</think>Looking at part " + n + "." +
         call_block("read_file", parameter("path", true, "src/part" + n + ".cc") + "\n" +
                                     parameter("lines", false, "[1, 20]") + "\n" + parameter("first", false, n));
-    const Json answer = server.ask({{"messages", messages_}, {"tools", tools()}, {"max_tokens", 400}}, script, cost);
+    const Json answer = server.ask("/v1/chat/completions",
+                                   {{"messages", messages_}, {"tools", tools()}, {"max_tokens", 900}}, script, cost);
     Json message = answer["choices"][0]["message"];
     EXPECT_EQ(message["tool_calls"].size(), 1u) << answer.dump();
     if (message["tool_calls"].size() != 1) return cost;
@@ -248,6 +269,101 @@ TEST(AgentSession, AfterARestartTheFirstTurnReadsItsSuffixOnly) {
     const Cost cost = agent->turn(server, 3);
     EXPECT_LT(cost.changed, 260);
     EXPECT_LE(cost.run, cost.changed + 1);
+  }
+}
+
+/// A conversation in one of the protocols: turns with calls and without, whatever has a key to be known again by.
+struct Chat {
+  const char* name;
+  const char* path;
+  bool keeps_plain_turns;  // a turn without calls has a key
+  Json (*body)(const Json& messages);
+  Json (*user)(const std::string& text);
+  /// Adds the answer to the messages, with what its calls returned, as the protocol's clients do. Drops the reasoning
+  /// where that is what they do.
+  void (*add)(Json& messages, const Json& answer);
+};
+
+const Json kSchema = {{"type", "object"}, {"properties", {{"path", {{"type", "string"}}}}}};
+
+const Chat kChats[] = {
+    {"chat completions", "/v1/chat/completions", false,
+     [](const Json& messages) -> Json {
+       return {{"messages", messages},
+               {"max_tokens", 900},
+               {"tools", {{{"type", "function"}, {"function", {{"name", "read"}, {"parameters", kSchema}}}}}}};
+     },
+     [](const std::string& text) -> Json {
+       return {{"role", "user"}, {"content", text}};
+     },
+     [](Json& messages, const Json& answer) {
+       Json message = answer["choices"][0]["message"];
+       message.erase("reasoning_content");
+       messages.push_back(message);
+       if (!message.contains("tool_calls")) return;
+       for (const Json& call : message["tool_calls"])
+         messages.push_back({{"role", "tool"}, {"tool_call_id", call["id"]}, {"content", "int i;"}});
+     }},
+    {"messages", "/v1/messages", true,
+     [](const Json& messages) -> Json {
+       return {{"messages", messages},
+               {"max_tokens", 900},
+               {"thinking", {{"type", "enabled"}, {"budget_tokens", 1024}}},
+               {"tools", {{{"name", "read"}, {"input_schema", kSchema}}}}};
+     },
+     [](const std::string& text) -> Json {
+       return {{"role", "user"}, {"content", text}};
+     },
+     [](Json& messages, const Json& answer) {
+       messages.push_back({{"role", "assistant"}, {"content", answer["content"]}});
+       Json results = Json::array();
+       for (const Json& block : answer["content"])
+         if (block["type"] == "tool_use")
+           results.push_back({{"type", "tool_result"}, {"tool_use_id", block["id"]}, {"content", "int i;"}});
+       if (!results.empty()) messages.push_back({{"role", "user"}, {"content", results}});
+     }},
+    {"responses", "/v1/responses", true,
+     [](const Json& items) -> Json {
+       return {{"input", items},
+               {"max_output_tokens", 900},
+               {"include", {"reasoning.encrypted_content"}},
+               {"store", false},
+               {"tools", {{{"type", "function"}, {"name", "read"}, {"parameters", kSchema}}}}};
+     },
+     [](const std::string& text) -> Json {
+       return {{"type", "message"}, {"role", "user"}, {"content", text}};
+     },
+     [](Json& items, const Json& answer) {
+       for (const Json& item : answer["output"]) items.push_back(item);
+       for (const Json& item : answer["output"])
+         if (item["type"] == "function_call")
+           items.push_back({{"type", "function_call_output"}, {"call_id", item["call_id"]}, {"output", "int i;"}});
+     }},
+};
+
+TEST(AgentSession, WhatWasSampledIsReadFromTheCacheWhateverItsTokens) {
+  TempDirectory states;
+  AgentServer server(states.path());
+  for (const Chat& chat : kChats) {
+    Json messages = Json::array({chat.user("Look at the files of " + std::string(chat.name) + ".")});
+    AgentServer::Run before;
+    bool is_known = false;
+    for (int turn = 0; turn < 8; ++turn) {
+      if (turn == 3 || turn == 6) server.restart();
+      const bool has_call = turn % 3 != 2 || !chat.keeps_plain_turns;
+      std::string script = "I have to weigh the naïve way.</think>So: \u00bdx, part " + std::to_string(turn) + ".";
+      if (has_call) script += call_block("read", parameter("path", true, "src/part" + std::to_string(turn) + ".cc"));
+      Cost cost;
+      const Json answer = server.ask(chat.path, chat.body(messages), script, cost);
+      if (HasFailure()) FAIL() << chat.name << ", turn " << turn << ": " << answer.dump();
+      if (is_known) {
+        EXPECT_GE(server.last().reused, before.prompt + before.answer - 1) << chat.name << ", turn " << turn;
+      }
+      before = server.last();
+      is_known = true;
+      chat.add(messages, answer);
+      if (!has_call) messages.push_back(chat.user("Go on."));
+    }
   }
 }
 

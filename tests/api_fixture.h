@@ -18,6 +18,7 @@
 #include "engine/synth_vocabulary.h"
 #include "server/api.h"
 #include "server/http_error.h"
+#include "split_tokens.h"
 #include "text/python_json.h"
 
 namespace lockstep::test {
@@ -123,6 +124,8 @@ class ScriptedSource : public TokenSource {
       for (std::size_t i = 1; i < job.prompt.size(); ++i)
         guide.on_prompt_token({job.prompt[i], static_cast<Position>(i), -1.0f * static_cast<float>(i), {}});
     std::vector<Token> tokens = tokenizer_.encode(script);
+    if (splitter) tokens = splitter->split(tokens);
+    said.clear();
     if (!is_cut) tokens.push_back(*tokenizer_.eos());
     std::deque<Token> left(tokens.begin(), tokens.end());
     const auto end = [&](JobResult::End how) {
@@ -159,6 +162,7 @@ class ScriptedSource : public TokenSource {
       ++result.stats.generated;
       const auto& stops = job.stop_tokens;
       if (std::find(stops.begin(), stops.end(), sampled.token) != stops.end()) return end(JobResult::End::stop_token);
+      said.push_back(sampled.token);
       if (!guide.on_token(sampled)) return end(JobResult::End::stopped);
       if (result.stats.generated == job.limit) return end(JobResult::End::limit);
     }
@@ -174,6 +178,8 @@ class ScriptedSource : public TokenSource {
   std::int64_t fails_after = 0;
   std::function<void()> during;  // after the first word about prefill
   std::vector<Token> forced_tokens;
+  std::vector<Token> said;                       // the last answer, without the token that stopped it
+  std::shared_ptr<TokenSplitter> splitter = {};  // says the scripts in other tokens
 
  private:
   std::string next_script() {

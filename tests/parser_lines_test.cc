@@ -87,26 +87,36 @@ TEST(ParserLines, CutInTwoAnywhereGivesTheSame) {
   }
 }
 
-TEST(ParserLines, TheCommandAnswersEveryLineWholeAndInChunks) {
-  for (const std::size_t chunk : {std::size_t{0}, std::size_t{1}, std::size_t{7}, std::size_t{1000}}) {
-    std::stringstream in, out, errors;
-    for (const Line& line : read_lines()) in << line.json << '\n';
-    EXPECT_EQ(run_parse(in, out, errors, chunk), 0) << errors.str();
-    for (const Line& line : read_lines()) {
-      std::string answer;
-      ASSERT_TRUE(std::getline(out, answer)) << line.name;
-      const Json json = parse_json(answer, "answer");
-      EXPECT_EQ(json["name"].get<std::string>(), line.name);
-      ParsedOutput output;
-      output.reasoning = json["result"]["reasoning"];
-      output.content = json["result"]["content"];
-      for (const Json& call : json["result"]["tool_calls"])
-        output.tool_calls.push_back({call["name"].get<std::string>(), call["arguments"].get<std::string>()});
-      output.finish_reason = parse_output(line.text, line.options, line.end).finish_reason;
-      EXPECT_EQ(name_of(output.finish_reason), json["result"]["finish_reason"].get<std::string>());
-      expect_as_said(line.expect, output, line.name);
-    }
+/// What the command writes for all the lines.
+std::string answers(std::size_t chunk) {
+  std::stringstream in, out, errors;
+  for (const Line& line : read_lines()) in << line.json << '\n';
+  EXPECT_EQ(run_parse(in, out, errors, chunk), 0) << errors.str();
+  return out.str();
+}
+
+TEST(ParserLines, TheCommandAnswersEveryLine) {
+  std::stringstream out(answers(0));
+  for (const Line& line : read_lines()) {
+    std::string answer;
+    ASSERT_TRUE(std::getline(out, answer)) << line.name;
+    const Json json = parse_json(answer, "answer");
+    EXPECT_EQ(json["name"].get<std::string>(), line.name);
+    ParsedOutput output;
+    output.reasoning = json["result"]["reasoning"];
+    output.content = json["result"]["content"];
+    for (const Json& call : json["result"]["tool_calls"])
+      output.tool_calls.push_back({call["name"].get<std::string>(), call["arguments"].get<std::string>()});
+    output.finish_reason = parse_output(line.text, line.options, line.end).finish_reason;
+    EXPECT_EQ(name_of(output.finish_reason), json["result"]["finish_reason"].get<std::string>());
+    expect_as_said(line.expect, output, line.name);
   }
+}
+
+TEST(ParserLines, TheCommandAnswersTheSameInChunksOfAnySizeAlsoWithinCharacters) {
+  const std::string whole = answers(0);
+  for (std::size_t chunk = 1; chunk <= 64; ++chunk) ASSERT_EQ(answers(chunk), whole) << chunk;
+  EXPECT_EQ(answers(100000), whole);
 }
 
 TEST(ParserLines, TheCommandNamesABadLineAndGoesOn) {

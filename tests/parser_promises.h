@@ -104,10 +104,24 @@ inline std::string broken_promise(const Parsed& parsed, std::string_view input, 
       if (parsed.output.content.find(marker) != std::string::npos) return "a control marker in the content";
   if (parsed.turn) {
     // Spelled markers are as they came, so the turn is the beginning of the input.
-    const std::string text = parsed.turn->thought.text() + parsed.turn->answer.text();
+    const std::string text = parsed.turn->whole.text();
     if (!to_valid_utf8(input).starts_with(text)) return "the sampled turn is not what was fed";
   }
   return {};
+}
+
+/// The opening tag of a block, its marker being whole, is in no content when the limit cuts it off. Returns what is
+/// broken, or "". `size`: how much of the tag is there; `newlines`: before it, up to 2.
+inline std::string broken_at_the_limit(const std::string& text, const ParserOptions& options, std::size_t newlines,
+                                       std::size_t size) {
+  constexpr std::string_view kTag = "<｜DSML｜tool_calls>";
+  constexpr std::size_t kMarkerEnd = 1 + kDsml.size();
+  if (text.find("§§") != std::string::npos) return {};  // a fuzzer finds out that it matters
+  std::string tail = "§§" + std::string(newlines % 3, '\n');
+  tail += kTag.substr(0, kMarkerEnd + size % (kTag.size() - kMarkerEnd));
+  const Parsed parsed = parse_bytes({text + tail}, options, GenerationEnd::length);
+  if (parsed.output.content.ends_with(tail)) return "a tag that is cut off is in the content: " + text + tail;
+  return broken_promise(parsed, text + tail, options, true);
 }
 
 }  // namespace lockstep

@@ -157,6 +157,42 @@ TEST(ParserProperty, AnyTextCutAnywhereJoinsToTheWholeAndKeepsThePromises) {
   EXPECT_GT(reasonings, 500) << "the streams are no test of thoughts";
 }
 
+TEST(ParserProperty, ATagThatTheLimitCutsOffIsInNoContent) {
+  Streams streams(4);
+  for (int i = 0; i < 5000; ++i) {
+    std::string text;
+    for (const std::string& fragment : streams.fragments()) text += fragment;
+    ParserOptions options = streams.options();
+    options.tools = kTools;
+    options.parses_calls = true;
+    ASSERT_EQ(broken_at_the_limit(text, options, streams.below(3), streams.below(100)), "");
+  }
+}
+
+TEST(ParserProperty, WhereCallsAreNotParsedMarkupIsTextAsWithoutTools) {
+  Streams streams(5);
+  for (int i = 0; i < 2000; ++i) {
+    std::string text;
+    for (const std::string& fragment : streams.fragments()) text += fragment;
+    ParserOptions none = streams.options(), bare = none;
+    none.parses_calls = false;
+    bare.tools.clear();
+    const GenerationEnd end = streams.coin() ? GenerationEnd::stop : GenerationEnd::length;
+    const Parsed parsed = parse_bytes(streams.cut(text), none, end);
+    ASSERT_EQ(parsed.output, parse_output(text, bare, end)) << quote_python(to_valid_utf8(text));
+    ASSERT_EQ(broken_promise(parsed, text, none, true), "") << quote_python(to_valid_utf8(text));
+    const auto count = [](std::string_view in) {
+      std::size_t found = 0;
+      for (std::size_t at = in.find(kDsml); at != std::string::npos; at = in.find(kDsml, at + 1)) ++found;
+      return found;
+    };
+    const bool is_whole =
+        none.stops.empty() && text.find(kUserText) == std::string::npos && text.find(kEosText) == std::string::npos;
+    if (!is_whole) continue;
+    ASSERT_GE(count(parsed.output.reasoning) + count(parsed.output.content), count(text)) << text;
+  }
+}
+
 TEST(ParserProperty, AnyTokensGiveTheSameHoweverTheOrdinaryOnesAreCut) {
   Streams streams(2);
   int calls = 0;

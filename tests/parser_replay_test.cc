@@ -152,8 +152,8 @@ TEST(Replay, ControlTextThatWasNoControlTokenStaysText) {
   parser.feed_token("a <｜User｜> b", false);
   parser.finish(GenerationEnd::stop);
   const SampledTurn turn = parser.sampled_turn().value();
-  ASSERT_EQ(turn.answer.spans.size(), 1u);
-  for (const Span& span : turn.answer.spans) EXPECT_EQ(span.trust, Trust::untrusted);
+  ASSERT_EQ(turn.whole.spans.size(), 1u);
+  for (const Span& span : turn.whole.spans) EXPECT_EQ(span.trust, Trust::untrusted);
 }
 
 TEST(Replay, TheTurnUsedLeastRecentlyGoesFirst) {
@@ -197,6 +197,21 @@ TEST(Replay, WhatIsSavedComesBackInOrder) {
   EXPECT_EQ(rendered(message), "<think>thought</think>" + kAnswer);
 }
 
+TEST(Replay, LinesOfTheFirstVersionAreTurnsWithoutTokens) {
+  ReplayMap map(1 << 20);
+  map.load(R"({"version": 1, "calls": [], "keys": ["k"], "reasoning": "t", "content": "Yes.", "thinking": true, )"
+           R"("thought": [[false, "t"], [true, "</think>"]], "answer": [[false, "Yes."]]})");
+  Message message;
+  message.role = Role::assistant;
+  message.content = "Yes.";
+  ASSERT_TRUE(map.restore(message, "k"));
+  EXPECT_EQ(rendered(message), "<think>t</think>Yes.");
+  EXPECT_EQ(rendered(message, false), "</think>Yes.");
+  ReplayMap again(1 << 20);
+  again.load(map.save());
+  EXPECT_EQ(again.save(), map.save());
+}
+
 TEST(Replay, ADamagedFileIsRefusedAndChangesNothing) {
   const Kept kept = parsed(kAnswer, Phase::content);
   ReplayMap map(1 << 20);
@@ -211,7 +226,12 @@ TEST(Replay, ADamagedFileIsRefusedAndChangesNothing) {
     }
     EXPECT_EQ(loaded.size(), 0u);
   }
-  for (const char* line : {"[]", "{}", R"({"version": 2})", R"({"version": 1, "calls": [[1, 2, 3]]})"}) {
+  for (const char* line :
+       {"[]", "{}", R"({"version": 3})", R"({"version": 1, "calls": [[1, 2, 3]]})",
+        R"({"version": 2, "calls": [], "keys": ["k"], "reasoning": "", "content": "", "thinking": false,
+                               "turn": [[false, "a", [1.5]]], "answer_begin": 0})",
+        R"({"version": 2, "calls": [], "keys": ["k"], "reasoning": "", "content": "", "thinking": false,
+                               "turn": [[false, "a", [1]]], "answer_begin": 2})"}) {
     ReplayMap loaded(1 << 20);
     EXPECT_THROW(loaded.load(line), Error) << line;
   }

@@ -15,6 +15,7 @@ namespace {
 #define INVOKE_END "</" D "invoke>\n"
 #define STRING(name, value) "<" D "parameter name=\"" name "\" string=\"true\">" value "</" D "parameter>\n"
 #define OTHER(name, value) "<" D "parameter name=\"" name "\" string=\"false\">" value "</" D "parameter>\n"
+#define LONG "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"  // kStreamedBytes
 #define CALL_F INVOKE("f") STRING("s", "x") INVOKE_END
 
 const std::vector<std::string> kTools = {
@@ -50,6 +51,9 @@ const Case kCases[] = {
     {"<think> later in reasoning is text", "a<think>b</think>c", "[a<think>b][c] stop", kThinking},
     {"a second thought before any content is reasoning too", "a</think><think>b</think>c", "[ab][c] stop", kThinking},
     {"taking a marker out joins no other", "<th</think>ink>a", "[][a] stop"},
+    {"taking a marker out joins no other in a call that breaks off",
+     BLOCK INVOKE("f") "<" D "parameter name=\"s\" string=\"true\">" LONG "<th<think>ink>",
+     "[][" BLOCK INVOKE("f") "<" D "parameter name=\"s\" string=\"true\">" LONG "] stop"},
     {"an empty block is no content, and what follows is", "a\n\n" BLOCK BLOCK_END "b", "[][ab] stop"},
     {"text between two invokes is left out", BLOCK CALL_F "and\n" INVOKE("g") INVOKE_END BLOCK_END,
      R"([][] f{"s": "x"} g{} tool_calls)"},
@@ -58,6 +62,13 @@ const Case kCases[] = {
     {"an opening tag that is only mentioned is content, the block after it is one",
      "The tag <" D "tool_calls> opens.\n\n" BLOCK CALL_F BLOCK_END,
      "[][The tag <" D "tool_calls> opens.] f{\"s\": \"x\"} tool_calls"},
+    {"a variant's opening tag that is only mentioned is content, the native block after it is one",
+     "The tag\n<tool_calls>\nopens.\n\n" BLOCK CALL_F BLOCK_END,
+     "[][The tag\n<tool_calls>\nopens.] f{\"s\": \"x\"} tool_calls"},
+    {"a variant's opening tag right before a native block is content", "<tool_calls>\n\n" BLOCK CALL_F BLOCK_END,
+     "[][<tool_calls>] f{\"s\": \"x\"} tool_calls"},
+    {"a native block after a call of a variant is left out",
+     "<tool_calls><invoke name=\"g\"></invoke>" BLOCK CALL_F BLOCK_END, "[][] g{} tool_calls"},
     {"a doubled opening tag counts once", BLOCK BLOCK CALL_F BLOCK_END, R"([][] f{"s": "x"} tool_calls)"},
     {"an invoke end that is missing before the next invoke", BLOCK INVOKE("f") STRING("s", "x") INVOKE("g") INVOKE_END,
      R"([][] f{"s": "x"} g{} tool_calls)"},
@@ -73,8 +84,38 @@ const Case kCases[] = {
      Phase::content, kLength},
     {"the limit in a call without its end tag leaves it out", "a\n\n" BLOCK INVOKE("f") STRING("s", "x"),
      "[][a] length", Phase::content, kLength},
-    {"the limit in a block of mere text makes it content", "a\n\n" BLOCK "text", "[][a\n\n" BLOCK "text] length",
+    {"the limit in a block of mere text: the text is content", "a\n\n" BLOCK "text\n<" D "inv", "[][a\n\ntext] length",
      Phase::content, kLength},
+    {"the limit in a doubled block of mere text", BLOCK BLOCK "text", "[][text] length", Phase::content, kLength},
+    {"the end in a block of mere text makes it content", "a\n\n" BLOCK "text", "[][a\n\n" BLOCK "text] stop"},
+    {"a doubled opening tag is no text before the first invoke", BLOCK BLOCK "I call.\n" CALL_F BLOCK_END,
+     "[][I call.] f{\"s\": \"x\"} tool_calls"},
+    {"the limit in an opening tag leaves it out", "a\n\n<" D "tool_calls", "[][a] length", Phase::content, kLength},
+    {"the limit after the marker", "a\n\n\n<" D, "[][a\n] length", Phase::content, kLength},
+    {"the limit in an opening tag and nothing before it", "<" D "tool_c", "[][] length", Phase::content, kLength},
+    {"the limit in an opening tag after a thought", "a</think>\n\n<" D "tool_calls", "[a][] length", kThinking,
+     kLength},
+    {"the limit in an opening tag in a thought", "a\n\n<" D "tool_calls", "[a\n\n<" D "tool_calls][] length", kThinking,
+     kLength},
+    {"the limit in an invoke without a block", "a\n<" D "inv", "[][a] length", Phase::content, kLength},
+    {"the limit in the name of an invoke without a block", "a\n<" D "invoke name=\"f", "[][a] length", Phase::content,
+     kLength},
+    {"the limit in an opening tag without its first bar", "a\n\n<DSML｜tool_c", "[][a] length", Phase::content,
+     kLength},
+    {"the limit in an opening tag with ASCII bars", "a\n\n<|DSML|tool_c", "[][a] length", Phase::content, kLength},
+    {"the limit in a variant in a code fence", "```\n<|DSML|tool_c", "[][```\n<|DSML|tool_c] length", Phase::content,
+     kLength},
+    {"the limit in what may be a plain tag", "a\n\n<tool_c", "[][a\n\n<tool_c] length", Phase::content, kLength},
+    {"the limit before the marker is whole", "a\n\n<｜DSML", "[][a\n\n<｜DSML] length", Phase::content, kLength},
+    {"the limit in a tag that opens nothing", "a\n\n<" D "tools", "[][a\n\n<" D "tools] length", Phase::content,
+     kLength},
+    {"the limit in the end tag of function_calls", "<" D "function_calls>a</" D "func",
+     "[][<" D "function_calls>a</" D "func] length", Phase::content, kLength},
+    {"a block in what may have been a tag that never ended is one", "a\n<invoke name=\"f>\n\n" BLOCK CALL_F BLOCK_END,
+     "[][a\n<invoke name=\"f>] f{\"s\": \"x\"} tool_calls"},
+    {"the limit in an opening tag in what may have been a tag", "a\n<invoke name=\"f>\n\n<" D "tool",
+     "[][a\n<invoke name=\"f>] length", Phase::content, kLength},
+    {"the end in an opening tag makes it content", "a\n\n<" D "tool_calls", "[][a\n\n<" D "tool_calls] stop"},
     {"a cut-off end tag is an end", BLOCK INVOKE("f") STRING("s", "x") "</" D "inv", R"([][] f{"s": "x"} tool_calls)"},
     {"several invokes without a block", INVOKE("f") INVOKE_END INVOKE("g") INVOKE_END "text",
      R"([][] f{} g{} tool_calls)"},
@@ -195,6 +236,19 @@ TEST(ParserTokens, SpelledMarkersAreText) {
   EXPECT_TRUE(parser.is_done());
   EXPECT_EQ(fed(parser, "b"), "");
   EXPECT_EQ(parser.finish_reason(), FinishReason::stop);
+}
+
+TEST(ParserTokens, TheLimitInAnOpeningTagLeavesItOutAndASpelledOneIsText) {
+  for (const bool is_added : {true, false}) {
+    OutputParser parser(options());
+    std::string out = fed(parser, "a\n\n<");
+    out += fed(parser, D, is_added);
+    out += fed(parser, "tool_ca");
+    for (const ParserEvent& event : parser.finish(kLength)) out += event.text;
+    EXPECT_EQ(out, is_added ? "c:a" : "c:ac:\n\n<" D "c:tool_ca");
+    EXPECT_EQ(parser.finish_reason(), FinishReason::length);
+    EXPECT_NE(parser.sampled_turn().has_value(), is_added) << "the client saw less than was sampled";
+  }
 }
 
 TEST(ParserTokens, NothingIsHeldBackThatCannotBecomeAMarker) {

@@ -377,7 +377,7 @@ TEST(Serve, AConversationGoesOnFromTheDiskAfterARestart) {
       first["usage"]["prompt_tokens"].get<std::int64_t>() + first["usage"]["completion_tokens"].get<std::int64_t>();
   std::int64_t without_replay = 0;
   for (const bool is_damaged : {false, true}) {
-    if (is_damaged) std::ofstream(folder.path() / "replay-1", std::ios::app) << "x";
+    if (is_damaged) std::ofstream(folder.path() / "replay-2", std::ios::app) << "x";
     Program program(arguments);
     const int port = port_of(event_of(program, "ready")["url"]);
     const Json answer = ask(port, body);
@@ -394,7 +394,7 @@ TEST(Serve, AConversationGoesOnFromTheDiskAfterARestart) {
     EXPECT_NE(metrics.find("\nlockstep_disk_restored_tokens_total " + std::to_string(cached) + "\n"), std::string::npos)
         << metrics;
     EXPECT_NE(program.errors.find("\"restored_tokens\":" + std::to_string(cached)), std::string::npos);
-    EXPECT_EQ(count_of(program.errors, "replay-1: damaged"), is_damaged ? 1u : 0u) << program.errors;
+    EXPECT_EQ(count_of(program.errors, "replay-2: damaged"), is_damaged ? 1u : 0u) << program.errors;
     if (is_damaged) {
       without_replay = cached;
     } else {

@@ -6,6 +6,7 @@ lockstep_test(server_requests_test WHOLE SOURCES server_requests_test.cc USES se
 lockstep_test(server_front_end_test WHOLE SOURCES server_front_end_test.cc USES server)
 lockstep_test(server_chat_test WHOLE SOURCES server_chat_test.cc USES server)
 lockstep_test(server_protocols_test WHOLE SOURCES server_protocols_test.cc USES server)
+lockstep_test(server_tokens_test SOURCES server_tokens_test.cc USES server)
 lockstep_test(server_model_test WHOLE SOURCES server_model_test.cc USES server cpu)
 lockstep_test(load_memory_test SOURCES load_memory_test.cc load/memory.cc)
 target_include_directories(load_memory_test PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})

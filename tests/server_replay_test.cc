@@ -36,7 +36,7 @@ class ServerReplay : public testing::Test {
     output.content = text;
     SampledTurn turn;
     turn.opening = Phase::content;
-    turn.answer.append(text, Trust::untrusted);
+    turn.whole.append(text, Trust::untrusted);
     map.remember(output, turn, {}, std::vector<std::string>{key});
   }
   static bool has(ReplayMap& map, const std::string& key, const std::string& text = "Yes.") {
@@ -144,6 +144,37 @@ TEST_F(ServerReplay, ADamagedFileIsToldOnceAndRemoved) {
   const auto third = map();
   const auto file = open(third);
   EXPECT_TRUE(notes_.empty()) << "told once";
+}
+
+TEST_F(ServerReplay, AFileOfTheFirstVersionIsReadAndReplaced) {
+  const std::filesystem::path old_path = folder_ / ReplayFile::kOldName;
+  const std::string old =
+      "{\"lockstep\": \"replay\", \"version\": 1, \"bytes\": 142, \"xxh3\": \"5cb70deb71d59db3\"}\n"
+      "{\"version\": 1, \"calls\": [], \"keys\": [\"a\"], \"reasoning\": \"\", \"content\": \"Yes.\", "
+      "\"thinking\": false, \"thought\": [], \"answer\": [[false, \"Yes.\"]]}\n";
+  for (const bool is_damaged : {true, false}) {
+    std::ofstream(old_path, std::ios::binary) << old << (is_damaged ? "x" : "");
+    notes_.clear();
+    const auto first = map();
+    const auto file = open(first);
+    EXPECT_EQ(has(*first, "a"), !is_damaged);
+    EXPECT_EQ(notes_.size(), is_damaged ? 1u : 0u);
+    EXPECT_EQ(std::filesystem::exists(old_path), !is_damaged);
+    EXPECT_FALSE(std::filesystem::exists(path())) << "nothing new, nothing written";
+  }
+  {
+    const auto second = map();
+    const auto file = open(second);
+    remember(*second, "b");
+  }
+  EXPECT_FALSE(std::filesystem::exists(old_path));
+  std::ofstream(old_path, std::ios::binary) << "from a server of the first version, which shares the folder";
+  const auto third = map();
+  const auto file = open(third);
+  EXPECT_TRUE(has(*third, "a"));
+  EXPECT_TRUE(has(*third, "b"));
+  EXPECT_TRUE(std::filesystem::exists(old_path));
+  EXPECT_TRUE(notes_.empty());
 }
 
 TEST_F(ServerReplay, AFolderThatCannotBeWrittenIsToldOnce) {

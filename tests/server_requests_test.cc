@@ -151,7 +151,8 @@ TEST(ServerRequests, OnlyToolsThatTheModelHasBeenShownCanBeCalled) {
       "tools": [{"name": "later", "input_schema": {}, "defer_loading": true}]})",
                                                            "body"));
   EXPECT_EQ(exchange->status, 200) << exchange->body;
-  for (const Json& block : exchange->json()["content"]) EXPECT_EQ(block["type"], "text") << exchange->body;
+  const Json answer = exchange->json();
+  for (const Json& block : answer["content"]) EXPECT_EQ(block["type"], "text") << exchange->body;
 }
 
 TEST(ServerRequests, WhatAFormLeavesOutIsLoggedWithTheRequestsIdAndTheRestIsHeld) {

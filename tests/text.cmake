@@ -9,6 +9,7 @@ lockstep_test(text_vocabulary_test SOURCES text_vocabulary_test.cc USES text)
 # WHOLE: loading the vocabulary takes longer than most cases do, so it happens once a program.
 lockstep_test(text_tokenizer_test WHOLE SOURCES text_tokenizer_test.cc USES text)
 lockstep_test(text_lines_test WHOLE SOURCES text_lines_test.cc ../src/cli/tokenize.cc ../src/cli/render.cc USES text)
-foreach(test text_tokenizer_test text_lines_test)
+lockstep_test(sampled_tokens_test WHOLE SOURCES sampled_tokens_test.cc USES text)
+foreach(test text_tokenizer_test text_lines_test sampled_tokens_test)
   target_link_libraries(${test} PRIVATE ZLIB::ZLIB)
 endforeach()

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/error.h"
@@ -13,6 +14,8 @@
 #include "cli/generation.h"
 #include "cli/interrupts.h"
 #include "cli/options.h"
+#include "text/output_parser.h"
+#include "text/sampled_tokens.h"
 #include "text/utf8.h"
 
 namespace lockstep {
@@ -30,6 +33,17 @@ constexpr const char* kHelp =
     "/system TEXT   replace the system text; none without TEXT\n"
     "/clear         forget the conversation, keep the system text\n"
     "/quit          leave (or Ctrl-D); Ctrl-C stops an answer, and leaves when there is none\n";
+
+/// What the next prompt repeats of an answer; nothing if it ended in its thought or at a stop string.
+std::optional<SampledTurn> turn_of(const Generated& answer, Phase opening, const Tokenizer& tokenizer) {
+  OutputParser parser({.opening = opening});
+  for (const Token token : answer.tokens) parser.feed_token(tokenizer.bytes_of(token), tokenizer.is_added(token));
+  parser.finish(GenerationEnd::stop);
+  if (answer.finish == Finish::stop_string || parser.phase() == Phase::reasoning) return std::nullopt;
+  std::optional<SampledTurn> turn = parser.sampled_turn();
+  if (turn) keep_tokens(*turn, answer.tokens, tokenizer);
+  return turn;
+}
 
 class Conversation {
  public:
@@ -84,7 +98,8 @@ class Conversation {
     const Tokenizer& tokenizer = engine_.tokenizer();
     GenerateRequest request = request_of(generation_, tokenizer);
     request.sampling = params_;
-    request.prompt = tokenizer.encode(render_chat(chat_));
+    const Prompt prompt = render_chat(chat_);
+    request.prompt = tokenizer.encode(prompt);
     if (chat_.thinking) request.thought_end = tokenizer.require_added(kThinkEnd);
 
     Generated out;
@@ -104,6 +119,7 @@ class Conversation {
     }
     history_.push_back(message_of(Role::assistant, std::move(out.text)));
     history_.back().reasoning = std::move(out.thought);
+    history_.back().sampled = turn_of(out, phase_after(prompt), tokenizer);
   }
 
   Generated generate(const GenerateRequest& request) {

@@ -6,6 +6,7 @@
 
 #include "server/http_error.h"
 #include "text/chat.h"
+#include "text/sampled_tokens.h"
 #include "text/symbols.h"
 #include "text/utf8.h"
 
@@ -35,7 +36,7 @@ Answer::Answer(const AnswerSpec& spec, int choice, const Tokenizer& tokenizer, s
       is_bound_(spec.is_bound) {
   for (const std::shared_ptr<Grammar>& grammar : spec.grammars) {
     GrammarState state(grammar, spec.trie);
-    if (state.accept_bytes(spec.continued)) states_.push_back(std::move(state));
+    if (state.accept_bytes(spec.begun.content)) states_.push_back(std::move(state));
   }
   if (states_.empty() && !spec.grammars.empty())
     throw ApiError(400,
@@ -85,6 +86,7 @@ bool Answer::on_token(const Sampled& sampled) {
     const bool is_control = is_added && is_symbol(symbol_of(bytes).front());
     fed_.push_back({sampled, !was_thinking && !is_control, !is_valid_utf8(bytes)});
   }
+  sampled_.push_back(sampled.token);
   sink_->on_token(choice_, sampled.token, std::exchange(is_first_, false));
   hand_on(parser_.feed_token(bytes, is_added));
   return !parser_.is_done();
@@ -120,7 +122,10 @@ void Answer::on_end(const JobResult& result) {
     hand_on(parser_.finish(generation_end(result.end)));
     end.reason = parser_.finish_reason();
     end.stop = parser_.matched_stop();
-    if (end.reason != FinishReason::length) end.turn = parser_.sampled_turn();
+    // The end of a turn, which later prompts have behind it, does not fit into a thought.
+    const bool is_in_thought = end.reason == FinishReason::length && parser_.phase() == Phase::reasoning;
+    if (!is_in_thought) end.turn = parser_.sampled_turn();
+    if (end.turn) keep_tokens(*end.turn, sampled_, tokenizer_);
   }
   end.result = result;
   end.reasoning_tokens = budget_.used();

@@ -50,12 +50,18 @@ class AnswerSink {
   virtual void on_end(int choice, AnswerEnd end) = 0;
 };
 
+/// What the prompt already holds of an answer: of a message that is continued.
+struct BegunAnswer {
+  std::string reasoning, content;
+  SampledTurn turn;
+};
+
 /// What the answers of one request have in common.
 struct AnswerSpec {
   ParserOptions parser;
   std::vector<std::shared_ptr<Grammar>> grammars;  // any of which the answer may follow; empty: it is free
   std::shared_ptr<const TokenTrie> trie;
-  std::string continued;  // what the prompt already holds of the answer
+  BegunAnswer begun;
   std::optional<std::int64_t> thinking_budget;
   std::vector<Token> stop_tokens;
   bool has_logprobs = false;
@@ -64,7 +70,7 @@ struct AnswerSpec {
 
 class Answer : public Guide {
  public:
-  /// Borrows the tokenizer. Throws ApiError 400 if `continued` does not fit the grammar.
+  /// Borrows the tokenizer. Throws ApiError 400 if what has begun does not fit the grammar.
   Answer(const AnswerSpec& spec, int choice, const Tokenizer& tokenizer, std::shared_ptr<AnswerSink> sink);
 
   bool is_cancelled() const override { return sink_->is_cancelled(); }
@@ -94,6 +100,7 @@ class Answer : public Guide {
   ThoughtBudget budget_;
   std::optional<Token> thought_end_;
   bool has_logprobs_, is_bound_;
+  std::vector<Token> sampled_;
   std::vector<Fed> fed_;       // all tokens, if log probabilities are asked for
   std::size_t next_told_ = 0;  // in fed_
   bool is_first_ = true;

@@ -132,6 +132,7 @@ Job job_of(const ApiState& api, const GenerationFields& fields) {
   job.penalise_prompt = fields.penalise_prompt;
   job.use_cache = fields.use_cache;
   job.priority = fields.priority;
+  job.stops = fields.stops.size();
   return job;
 }
 
@@ -157,7 +158,10 @@ Plan plan_ask(ApiState& api, const Ask& ask, Family family) {
   answer.is_bound =
       ask.tool_use.is_required || (ask.format.kind != AnswerFormat::Kind::text && !answer.grammars.empty());
   answer.trie = api.trie;
-  if (ask.chat.final_assistant == FinalAssistant::is_continued) answer.continued = ask.chat.messages.back().content;
+  if (ask.chat.final_assistant == FinalAssistant::is_continued) {
+    const Message& last = ask.chat.messages.back();
+    answer.begun = {last.reasoning, last.content, begun_turn(plan.prompt)};
+  }
   answer.thinking_budget = ask.thinking_budget;
   answer.stop_tokens = api.stop_tokens;
   answer.has_logprobs = ask.logprobs >= 0;

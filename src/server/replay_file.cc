@@ -18,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2, kOldVersion = 1;
 constexpr double kLockSeconds = 10;
 // Escapes make the file larger than the texts: six bytes for one at most.
 constexpr std::size_t kFileBytesPerByte = 8;
@@ -27,21 +27,21 @@ constexpr double kPausePerSecond = 20, kPauseAfterFailure = 30;
 
 std::string hash_of(std::string_view bytes) { return fmt::format("{:016x}", XXH3_64bits(bytes.data(), bytes.size())); }
 
-std::string header_of(std::string_view turns) {
+std::string header_of(std::string_view turns, int version) {
   Json header;
   header["lockstep"] = "replay";
-  header["version"] = kVersion;
+  header["version"] = version;
   header["bytes"] = turns.size();
   header["xxh3"] = hash_of(turns);
   return dump_python(header) + "\n";
 }
 
 /// What follows the first line of a file. Throws Error::bad_file if anything is not as it was written.
-std::string_view turns_of(std::string_view file, const std::string& name) {
+std::string_view turns_of(std::string_view file, int version, const std::string& name) {
   const std::size_t end = file.find('\n');
   const std::string_view turns = end == std::string_view::npos ? std::string_view() : file.substr(end + 1);
   // The line is a function of what follows, so comparing it reads every field.
-  if (end == std::string_view::npos || file.substr(0, end + 1) != header_of(turns))
+  if (end == std::string_view::npos || file.substr(0, end + 1) != header_of(turns, version))
     throw Error(Error::Kind::bad_file, name + ": damaged, expected the sum in its first line to be that of the rest");
   return turns;
 }
@@ -85,18 +85,27 @@ ReplayFile::Identity ReplayFile::identity() const {
 }
 
 void ReplayFile::load(ReplayMap& into) {
+  const Identity found = identity();
+  known_ = read(kName, kVersion, into) ? found : Identity{};
+  std::error_code ignored;
+  if (found != Identity{} || !std::filesystem::exists(options_.directory / kOldName, ignored)) return;
+  has_read_old_ = read(kOldName, kOldVersion, into);
+}
+
+/// Whether it could be read, if it is there.
+bool ReplayFile::read(const char* name, int version, ReplayMap& into) {
+  const std::filesystem::path file = options_.directory / name;
   try {
-    const Identity found = identity();
-    if (const auto file = read_whole(path(), into.budget() * kFileBytesPerByte + 4096))
-      into.load(turns_of(*file, path().string()));
-    known_ = found;
+    if (const auto bytes = read_whole(file, into.budget() * kFileBytesPerByte + 4096))
+      into.load(turns_of(*bytes, version, file.string()));
+    return true;
   } catch (const Error& error) {
     const bool is_damaged = error.kind() == Error::Kind::bad_file;
     tell(std::string(error.what()) + (is_damaged ? "; it is removed, and" : ";") +
          " turns of earlier conversations are rendered anew");
     std::error_code ignored;
-    if (is_damaged) std::filesystem::remove(path(), ignored);
-    known_ = {};
+    if (is_damaged) std::filesystem::remove(file, ignored);
+    return false;
   }
 }
 
@@ -120,6 +129,8 @@ void ReplayFile::save() {
     }
     write(turns);
     known_ = identity();
+    std::error_code ignored;
+    if (std::exchange(has_read_old_, false)) std::filesystem::remove(options_.directory / kOldName, ignored);
     saved_ = remembered;
     if (std::exchange(is_failing_, false)) tell(path().string() + ": sampled turns are saved again");
   } catch (const std::exception& error) {
@@ -130,7 +141,7 @@ void ReplayFile::save() {
 
 /// The lock is held, so that nobody takes the unfinished file for one that was left behind.
 void ReplayFile::write(const std::string& turns) {
-  const std::string header = header_of(turns);
+  const std::string header = header_of(turns, kVersion);
   const std::span<const std::byte> pieces[] = {std::as_bytes(std::span(header)), std::as_bytes(std::span(turns))};
   write_file(options_.directory, kName, pieces);
   sync_directory(options_.directory);

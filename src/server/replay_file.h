@@ -3,7 +3,8 @@
 //
 // One line says what follows it, then a turn a line. The file is replaced as a whole, never written to; what others who
 // share the directory have saved is kept. Whatever goes wrong is told to `note`, and costs reuse and nothing else: a
-// damaged file is told, once, and removed.
+// damaged file is told, once, and removed. A file of version 1, whose turns have no tokens, is read where there is none
+// of this version, and removed once this one holds what was in it.
 #pragma once
 
 #include <condition_variable>
@@ -33,7 +34,8 @@ class ReplayFile {
   ReplayFile(const ReplayFile&) = delete;
   ReplayFile& operator=(const ReplayFile&) = delete;
 
-  static constexpr const char* kName = "replay-1";  // the version is in the name: others leave it alone
+  static constexpr const char* kName = "replay-2";  // the version is in the name: others leave it alone
+  static constexpr const char* kOldName = "replay-1";
 
  private:
   struct Identity {  // of the file as it was last read or written
@@ -45,6 +47,7 @@ class ReplayFile {
   std::filesystem::path path() const { return options_.directory / kName; }
   Identity identity() const;
   void load(ReplayMap& into);
+  bool read(const char* name, int version, ReplayMap& into);
   void save();
   void write(const std::string& turns);
   void run();
@@ -53,6 +56,7 @@ class ReplayFile {
   const std::shared_ptr<ReplayMap> map_;
   const Options options_;
   Identity known_;
+  bool has_read_old_ = false;
   std::uint64_t saved_ = 0;  // map_->remembered() when it was saved
   bool is_failing_ = false;  // the last attempt to save failed
 

@@ -55,6 +55,7 @@ void Reply::start(const Plan& plan, int count) {
   prompt_tokens_ = static_cast<std::int64_t>(plan.tokens.size());
   answers_per_prompt_ = count;
   seed_ = plan.job.sampling.seed;
+  begun_ = plan.answer.begun;
   if (api_->trace)
     trace_ = {{"path", exchange_->request().path}, {"prompt", plan.prompt.text()}, {"prompt_tokens", plan.tokens}};
   std::vector<Job> jobs;
@@ -294,7 +295,11 @@ Json Reply::timings() const {
 void Reply::remember(Choice& one, std::vector<std::string> keys) {
   std::erase_if(keys, [](const std::string& key) { return key.empty(); });
   if (!one.end.turn || (keys.empty() && one.call_ids.empty())) return;
-  api_->replay->remember(one.output, std::move(*one.end.turn), one.call_ids, keys);
+  if (one.output.finish_reason == FinishReason::length && !one.call_ids.empty()) return;  // its block is still open
+  ParsedOutput output = one.output;
+  output.reasoning.insert(0, begun_.reasoning);
+  output.content.insert(0, begun_.content);
+  api_->replay->remember(output, joined(begun_.turn, *one.end.turn), one.call_ids, keys);
   one.end.turn.reset();
 }
 

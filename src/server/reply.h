@@ -117,6 +117,7 @@ class Reply : public AnswerSink, public std::enable_shared_from_this<Reply> {
   bool has_prefilled_ = false;
   std::int64_t cached_ = 0;
   Clock::time_point last_event_;
+  BegunAnswer begun_;
   Json trace_;  // null: none is kept
 };
 

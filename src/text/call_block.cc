@@ -68,7 +68,7 @@ std::size_t CallBlock::push(std::string_view text, Events& out) {
 
 std::size_t CallBlock::step_between(std::string_view text) {
   const auto take = [&](std::size_t size) {
-    if (calls_ == 0) text_size_ += size;
+    if (calls_ == 0) text_end_ += size;
     return size;
   };
   std::size_t space = 0;
@@ -91,7 +91,16 @@ std::size_t CallBlock::step_between(std::string_view text) {
       begin_invoke(tag);
       return tag.size;
     }
-    if (end == Found::maybe || again == Found::maybe || tag.found == Found::maybe) return 0;
+    // In a block of a variant that held no call so far: it was only mentioned, and this is the real one.
+    Found native = Found::no;
+    if (calls_ == 0 && !settings_.is_strict && settings_.marker != Marker::native)
+      native = begins_with(text, tag_text("<", Marker::native, "tool_calls>"));
+    if (native == Found::yes) {
+      state_ = State::reopened;
+      return 0;
+    }
+    for (const Found found : {end, again, tag.found, native})
+      if (found == Found::maybe) return 0;
   }
   if (settings_.is_orphan && calls_ > 0) {
     state_ = State::closed;
@@ -101,7 +110,10 @@ std::size_t CallBlock::step_between(std::string_view text) {
     state_ = State::failed;
     return 0;
   }
-  if (calls_ == 0) has_text_ = true;
+  if (calls_ == 0 && !has_text_) {
+    has_text_ = true;
+    text_begin_ = text_end_;
+  }
   return take(std::min(text.find('<', 1), text.size()));
 }
 
@@ -270,7 +282,7 @@ CallBlock::Ending CallBlock::finish(std::string_view rest, GenerationEnd why, Ev
   }
   if (place_ != InBlock::between) return why == GenerationEnd::length ? Ending::cut : unless_text(Ending::broken);
   if (calls_ > 0) return rest.empty() || why == GenerationEnd::stop ? Ending::calls : Ending::cut;
-  if (has_text_) return Ending::text;
+  if (has_text_) return why == GenerationEnd::length ? Ending::prose : Ending::text;
   if (rest.empty()) return Ending::nothing;
   return why == GenerationEnd::length ? Ending::cut : Ending::text;
 }

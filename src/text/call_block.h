@@ -31,7 +31,7 @@ class CallBlock {
     open,
     closed,    // by its end tag, or for lack of interest in what follows
     failed,    // this is not how calls are written
-    reopened,  // text, and then another opening tag: the block begins there
+    reopened,  // no call, and then another opening tag, after text or of native markup: the block begins there
   };
 
   /// Borrows the schemas, which must outlive it.
@@ -46,6 +46,7 @@ class CallBlock {
     cut,      // with its complete calls, and a last one or a tag was left out
     broken,   // after something was announced: as far as it goes, and it cannot be taken back
     text,     // it is no block: all of it is ordinary text
+    prose,    // the limit came before a call, after text that may have led to one: text_before_calls()
     nothing,  // it was empty
   };
   Ending finish(std::string_view rest, GenerationEnd why, std::vector<ParserEvent>& out);
@@ -58,8 +59,12 @@ class CallBlock {
   bool is_announced() const { return is_announced_; }
   bool is_in_value() const { return place_ == InBlock::value; }
   bool all_known() const { return all_known_; }
-  /// Bytes from after the opening tag to the first invoke, if there is more than whitespace.
-  std::size_t text_before_calls() const { return has_text_ ? text_size_ : 0; }
+  struct Span {
+    std::size_t begin = 0, end = 0;
+  };
+  /// From the first text after the opening tags, which may be doubled, to the first invoke; from the beginning of what
+  /// was pushed. Empty if there is only whitespace.
+  Span text_before_calls() const { return has_text_ ? Span{text_begin_, text_end_} : Span{}; }
 
  private:
   enum class InBlock { between, invoke, value };
@@ -87,7 +92,7 @@ class CallBlock {
   int calls_ = 0;
   bool all_known_ = true;
   bool has_text_ = false;
-  std::size_t text_size_ = 0;
+  std::size_t text_begin_ = 0, text_end_ = 0;
 
   // The current call.
   std::string name_;

@@ -211,16 +211,13 @@ class Renderer {
 
   /// `opening` is the marker before the turn. If it is the one that the turn was sampled after, all of it is repeated.
   void write_sampled(const SampledTurn& turn, Phase opening) {
-    if (turn.opening == opening) {
-      write(turn.thought);
-    } else if (opening == Phase::reasoning) {
-      control(kThinkEnd);
-    }
-    write(turn.answer);
+    if (turn.opening == opening) return write(turn.whole);
+    if (opening == Phase::reasoning) control(kThinkEnd);
+    write(turn.whole.from(turn.answer_begin));
   }
 
   void write(const Prompt& part) {
-    for (const Span& span : part.spans) out_.append(span.text, span.trust);
+    for (const Span& span : part.spans) out_.append(span);
   }
 
   void write_calls(const std::vector<ToolCall>& calls) {

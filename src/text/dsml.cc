@@ -44,6 +44,12 @@ Found begins_with(std::string_view text, std::string_view wanted) {
   return wanted.starts_with(text) ? Found::maybe : Found::no;
 }
 
+bool is_begun_tag(std::string_view text) {
+  return std::any_of(kMarkers.begin(), kMarkers.end(), [&](Marker marker) {
+    return marker != Marker::plain && text.starts_with(tag_text("<", marker, ""));
+  });
+}
+
 Tag parse_tag(std::string_view text, std::string_view open) {
   text = text.substr(0, kMaxTagBytes);
   Tag tag;

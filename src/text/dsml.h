@@ -24,6 +24,10 @@ std::string tag_text(std::string_view open, Marker marker, std::string_view name
 /// Whether `text` begins with `wanted`, or may do so when there is more of it.
 Found begins_with(std::string_view text, std::string_view wanted);
 
+/// Whether `text` begins as a tag of calls with a whole marker in it, which nothing else does: "<｜DSML｜tool_ca". The
+/// beginning of a plain tag may be anything.
+bool is_begun_tag(std::string_view text);
+
 struct Tag {
   Found found = Found::no;
   std::size_t size = 0;           // with its '>'

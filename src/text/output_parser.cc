@@ -79,7 +79,7 @@ std::optional<SampledTurn> OutputParser::sampled_turn() const {
   if (!is_faithful_ || stop_.is_stopped()) return std::nullopt;
   const std::string_view all = std::string_view(text_).substr(0, at_);
   const std::size_t cut = phase_ == Phase::reasoning ? all.size() : answer_begin_;
-  return SampledTurn{options_.opening, to_prompt(all.substr(0, cut)), to_prompt(all.substr(cut))};
+  return SampledTurn{options_.opening, to_prompt(all), to_prompt(all.substr(0, cut)).text().size()};
 }
 
 // The machine. text_[at_, ...) is what was not decided yet; every step decides some of it, or needs more.
@@ -198,7 +198,7 @@ bool OutputParser::advance_block() {
         finish_as(FinishReason::tool_calls);
         return true;
       }
-      const bool is_text = block_->text_before_calls() > 0;
+      const bool is_text = block_->text_before_calls().end > 0;
       block_.reset();
       is_faithful_ = is_faithful_ && is_text;
       if (is_text) show(block_begin_, at_);
@@ -263,6 +263,7 @@ void OutputParser::end(GenerationEnd why) {
   text_ += spelled_.push(utf8_.finish());
   text_ += spelled_.finish();
   advance();
+  settle_held(why);
   int rejected = 0;
   while (block_ != nullptr && !is_done_) {
     if (!is_trial_) {
@@ -281,6 +282,24 @@ void OutputParser::end(GenerationEnd why) {
   show(at_, text_.size());
   at_ = text_.size();
   finish_as(reason_of(why));
+}
+
+/// Nothing completes the tag that was waited for: it is text, and another may begin in it. The limit in the middle of
+/// an opening tag makes as little an answer as a call that it cuts off.
+void OutputParser::settle_held(GenerationEnd why) {
+  while (block_ == nullptr && !is_done_) {
+    const std::size_t open = text_.find_first_not_of('\n', at_);
+    if (open == std::string::npos) return;
+    const bool is_answer = phase_ == Phase::content;
+    if (why == GenerationEnd::length && is_answer && is_begun_tag(std::string_view(text_).substr(open))) {
+      at_ = text_.size();
+      is_faithful_ = false;
+      return;
+    }
+    show(at_, open + 1);
+    at_ = open + 1;
+    advance();
+  }
 }
 
 void OutputParser::accept_trial() {
@@ -314,6 +333,9 @@ void OutputParser::end_block(GenerationEnd why) {
       block_.reset();
       at_ = block_begin_;  // end() shows what lies behind
       return;
+    case CallBlock::Ending::prose:
+      show_before_calls();
+      break;
     case CallBlock::Ending::nothing:
       is_faithful_ = false;
       break;
@@ -327,9 +349,16 @@ void OutputParser::break_off(GenerationEnd why) {
   is_faithful_ = false;
   if (!block_->is_announced()) return;
   const bool is_stopped = why == GenerationEnd::stop;
-  const std::string_view markup = std::string_view(text_).substr(block_begin_, at_ - block_begin_);
+  std::string markup;
+  if (is_stopped && block_->calls() == 0) {
+    markup = spell(std::string_view(text_).substr(block_begin_, at_ - block_begin_), Place::content);
+    if (ContentGuard guard; is_spelled_) {
+      markup = guard.push(markup);
+      markup += guard.finish();
+    }
+  }
   Events events;
-  block_->break_off(is_stopped, is_stopped && block_->calls() == 0 ? spell(markup, Place::content) : "", events);
+  block_->break_off(is_stopped, std::move(markup), events);
   forward(events);
 }
 
@@ -342,23 +371,27 @@ void OutputParser::finish_as(FinishReason reason) {
 
 // Output.
 
-/// Hands on the events of a block. The first ones settle that it is one: text before its first call is then content.
+/// Hands on the events of a block. The first ones settle that it is one.
 void OutputParser::forward(Events& events) {
   if (events.empty()) return;
-  if (const std::size_t size = block_->text_before_calls(); size > 0 && !is_before_shown_) {
-    std::size_t newlines = block_begin_;
-    while (newlines < opening_end_ && text_[newlines] == '\n') ++newlines;
-    std::size_t begin = opening_end_, end = opening_end_ + size;
-    while (begin < end && is_space(text_[begin])) ++begin;
-    while (end > begin && is_space(text_[end - 1])) --end;
-    is_before_shown_ = true;
-    is_faithful_ = false;
-    show(block_begin_, newlines);
-    if (!is_done_) show(begin, end);
-  }
+  show_before_calls();
   if (!is_done_) flush_content();
   for (ParserEvent& event : events)
     if (!is_done_) emit(std::move(event));
+}
+
+/// What is in a block before its first call is content, once, without the tags and the whitespace around it.
+void OutputParser::show_before_calls() {
+  const CallBlock::Span text = block_->text_before_calls();
+  if (text.end == 0 || is_before_shown_) return;
+  std::size_t newlines = block_begin_;
+  while (newlines < opening_end_ && text_[newlines] == '\n') ++newlines;
+  std::size_t end = opening_end_ + text.end;
+  while (is_space(text_[end - 1])) --end;
+  is_before_shown_ = true;
+  is_faithful_ = false;
+  show(block_begin_, newlines);
+  show(opening_end_ + text.begin, end);
 }
 
 void OutputParser::show(std::size_t begin, std::size_t end) {

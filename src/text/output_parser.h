@@ -83,10 +83,12 @@ class OutputParser {
   void reject_trial();
   void accept_trial();
   void end(GenerationEnd why);
+  void settle_held(GenerationEnd why);
   void end_block(GenerationEnd why);
   void break_off(GenerationEnd why);
   void finish_as(FinishReason reason);
   void forward(Events& events);
+  void show_before_calls();
   void meet_think(ThinkMarker marker);
   void show(std::size_t begin, std::size_t end);
   void show_content(std::size_t begin, std::size_t end);

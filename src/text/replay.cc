@@ -1,6 +1,7 @@
 #include "text/replay.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -12,7 +13,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kEntryBytes = 512;  // what an entry takes beside its texts, about
-constexpr int kVersion = 1;
+constexpr int kVersion = 2, kVersionWithoutTokens = 1;
 
 bool is_equal(const Json& a, const Json& b) {
   if (a.is_array() && b.is_array()) return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), is_equal);
@@ -37,6 +38,7 @@ Json to_json(const Prompt& prompt) {
     Json entry = Json::array();
     entry.push_back(span.trust == Trust::trusted);
     entry.push_back(span.text);
+    if (!span.tokens.empty()) entry.push_back(span.tokens);
     out.push_back(std::move(entry));
   }
   return out;
@@ -74,11 +76,27 @@ std::vector<std::string> strings_of(const Json& value) {
   return out;
 }
 
+std::vector<Token> tokens_of(const Json& value) {
+  std::vector<Token> out;
+  for (const Json& item : array_of(value)) {
+    if (!item.is_number_integer() || item < 0 || item > std::numeric_limits<Token>::max()) fail("not a token");
+    out.push_back(item.get<Token>());
+  }
+  return out;
+}
+
+std::size_t place_of(const Json& value, std::size_t most) {
+  if (!value.is_number_unsigned() || value > most) fail("not a number up to " + std::to_string(most));
+  return value.get<std::size_t>();
+}
+
 Prompt prompt_of(const Json& value) {
   Prompt out;
   for (const Json& span : array_of(value)) {
-    if (array_of(span).size() != 2) fail("a span of other than two parts");
-    out.append(string_of(span[1]), bool_of(span[0]) ? Trust::trusted : Trust::untrusted);
+    const std::size_t parts = array_of(span).size();
+    if (parts != 2 && parts != 3) fail("a span of other than two or three parts");
+    const Trust trust = bool_of(span[0]) ? Trust::trusted : Trust::untrusted;
+    out.append({string_of(span[1]), trust, parts == 3 ? tokens_of(span[2]) : std::vector<Token>()});
   }
   return out;
 }
@@ -126,20 +144,28 @@ void ReplayMap::remember(const ParsedOutput& output, SampledTurn turn, std::span
 bool ReplayMap::restore(Message& message, std::string_view key) {
   if (message.role != Role::assistant) return false;
   const std::lock_guard lock(mutex_);
-  auto found = key.empty() ? by_key_.end() : by_key_.find(std::string(key));
-  if (found == by_key_.end() && !message.tool_calls.empty()) found = by_key_.find(message.tool_calls[0].id);
-  if (found == by_key_.end()) return false;
-  const std::shared_ptr<const Entry> entry = *found->second;
-  if (!is_unchanged(entry->output, entry->call_ids, message)) return false;
-  entries_.splice(entries_.end(), entries_, found->second);
+  const auto find = [&](const std::string& name) {
+    const auto found = by_key_.find(name);
+    if (found == by_key_.end()) return entries_.end();
+    const Entry& entry = **found->second;
+    return is_unchanged(entry.output, entry.call_ids, message) ? found->second : entries_.end();
+  };
+  Entries::iterator found = key.empty() ? entries_.end() : find(std::string(key));
+  // A turn that was continued may carry the key of its first part, and the calls of the whole.
+  if (found == entries_.end() && !message.tool_calls.empty()) found = find(message.tool_calls[0].id);
+  if (found == entries_.end()) return false;
+  const std::shared_ptr<const Entry> entry = *found;
+  entries_.splice(entries_.end(), entries_, found);
   message.sampled = entry->turn;
   if (message.reasoning.empty()) {
     message.reasoning = entry->output.reasoning;
   } else if (message.reasoning != entry->output.reasoning) {
-    message.sampled->opening = Phase::reasoning;
-    message.sampled->thought = {};
-    message.sampled->thought.append(message.reasoning, Trust::untrusted);
-    message.sampled->thought.append(kThinkEnd, Trust::trusted);
+    Prompt whole;
+    whole.append(message.reasoning, Trust::untrusted);
+    whole.append(kThinkEnd, Trust::trusted);
+    const std::size_t answer_begin = whole.text().size();
+    for (const Span& span : message.sampled->whole.from(message.sampled->answer_begin).spans) whole.append(span);
+    message.sampled = SampledTurn{Phase::reasoning, std::move(whole), answer_begin};
   }
   return true;
 }
@@ -168,8 +194,8 @@ std::string ReplayMap::save() const {
     line["reasoning"] = entry.output.reasoning;
     line["content"] = entry.output.content;
     line["thinking"] = entry.turn.opening == Phase::reasoning;
-    line["thought"] = to_json(entry.turn.thought);
-    line["answer"] = to_json(entry.turn.answer);
+    line["turn"] = to_json(entry.turn.whole);
+    line["answer_begin"] = entry.turn.answer_begin;
     out += dump_python(line);
     out += '\n';
   }
@@ -186,7 +212,9 @@ void ReplayMap::load(std::string_view saved) {
     ++number;
     try {
       const Json line = parse_json(text, "turn");
-      if (member(line, "version") != kVersion) fail("version " + dump_python(member(line, "version")));
+      const bool has_tokens = member(line, "version") == kVersion;
+      if (!has_tokens && member(line, "version") != kVersionWithoutTokens)
+        fail("version " + dump_python(member(line, "version")));
       Entry entry;
       for (const Json& call : array_of(member(line, "calls"))) {
         if (array_of(call).size() != 3) fail("a call of other than three parts");
@@ -197,8 +225,15 @@ void ReplayMap::load(std::string_view saved) {
       entry.output.reasoning = string_of(member(line, "reasoning"));
       entry.output.content = string_of(member(line, "content"));
       entry.turn.opening = bool_of(member(line, "thinking")) ? Phase::reasoning : Phase::content;
-      entry.turn.thought = prompt_of(member(line, "thought"));
-      entry.turn.answer = prompt_of(member(line, "answer"));
+      Prompt& whole = entry.turn.whole;
+      if (has_tokens) {
+        whole = prompt_of(member(line, "turn"));
+        entry.turn.answer_begin = place_of(member(line, "answer_begin"), whole.text().size());
+      } else {
+        whole = prompt_of(member(line, "thought"));
+        entry.turn.answer_begin = whole.text().size();
+        for (const Span& span : prompt_of(member(line, "answer")).spans) whole.append(span);
+      }
       if (entry.call_ids.empty() && entry.other_keys.empty()) fail("neither calls nor keys");
       entry.bytes = size_of(entry);
       loaded.push_back(std::make_shared<const Entry>(std::move(entry)));
@@ -230,8 +265,8 @@ std::size_t ReplayMap::size_of(const Entry& entry) {
   for (const std::string& id : entry.call_ids) size += 2 * id.size();  // here and in by_key_
   for (const std::string& key : entry.other_keys) size += 2 * key.size();
   for (const ParsedCall& call : entry.output.tool_calls) size += call.name.size() + call.arguments.size();
-  for (const Prompt* part : {&entry.turn.thought, &entry.turn.answer})
-    for (const Span& span : part->spans) size += sizeof(Span) + span.text.size();
+  for (const Span& span : entry.turn.whole.spans)
+    size += sizeof(Span) + span.text.size() + sizeof(Token) * span.tokens.size();
   return size;
 }
 

@@ -1,8 +1,9 @@
 // Exact replay: a later prompt repeats an assistant turn as it was sampled, not as the renderer would write it.
 //
 // What the model wrote may differ from the canonical form in spacing, the order of keys or the text of a number, and
-// clients drop reasoning. Rendered anew, the turn would end the part of the prompt that a prefix cache knows. So the
-// turn is kept under the ids of its calls, and under a key that a client sends back unread (a thinking signature).
+// clients drop reasoning; and the same text may be other tokens than those that were sampled. Rendered anew, the turn
+// would end the part of the prompt that a prefix cache knows. So the turn is kept, its text and its tokens, under the
+// ids of its calls, and under a key that a client sends back unread (a thinking signature).
 //
 // It is an optimisation: with an empty map every prompt is the canonical one. Never keyed by content, which another
 // conversation may share. May be used from several threads at once.
@@ -27,7 +28,7 @@ namespace lockstep {
 
 class ReplayMap {
  public:
-  /// Holds the turns used last, as many as fit: the size of their texts and keys, and a fixed amount for each.
+  /// Holds the turns used last, as many as fit: the size of their texts, tokens and keys, and a fixed amount for each.
   explicit ReplayMap(std::size_t budget_bytes);
 
   /// Keeps a turn under its keys: the ids of its calls, in their order, and further opaque keys, at least one in all.
@@ -42,8 +43,9 @@ class ReplayMap {
   /// Returns whether it did. `key` is what the client sent back beside the message, if anything.
   bool restore(Message& message, std::string_view key = {});
 
-  /// All turns as JSON Lines, the one used last at the end; and back. load() adds to what is there, and throws
-  /// Error::bad_file, naming the line, before it has changed anything. Neither keeps the map locked for long.
+  /// All turns as JSON Lines, the one used last at the end; and back. load() also reads lines of version 1, which have
+  /// no tokens. It adds to what is there, and throws Error::bad_file, naming the line, before it has changed anything.
+  /// Neither keeps the map locked for long.
   std::string save() const;
   void load(std::string_view saved);
 

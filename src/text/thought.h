@@ -3,6 +3,7 @@
 // the model writes, and the budget closes a thought that has become too long.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -28,9 +29,17 @@ Phase phase_after(const Prompt& prompt);
 /// An assistant turn as it was sampled, for a later prompt to repeat: control tokens trusted, all else not.
 struct SampledTurn {
   Phase opening = Phase::content;  // what the prompt ended with
-  Prompt thought;                  // up to and with the </think> that ended it; empty if there was none
-  Prompt answer;                   // from there to the end of the turn, without its end-of-sentence token
+  Prompt whole;                    // to the end of the turn, without its end-of-sentence token
+  std::size_t answer_begin = 0;    // in whole.text(): behind the </think> that ended the thought, if there was one
+
+  bool is_empty() const { return whole.spans.empty(); }
 };
+
+/// What a prompt already holds of the turn that it leaves open: nothing, unless it ends with a message to be continued.
+SampledTurn begun_turn(const Prompt& prompt);
+
+/// A turn with what the prompt held of it before.
+SampledTurn joined(const SampledTurn& begun, const SampledTurn& sampled);
 
 /// Tokens that a thought may take. The caller counts every token sampled while OutputParser::phase() is reasoning;
 /// once the budget is spent and OutputParser::can_close_thought(), it feeds </think> in place of a sampled token.

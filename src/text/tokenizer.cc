@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "text/sampled_tokens.h"
 #include "text/utf8.h"
 
 namespace lockstep {
@@ -114,8 +115,10 @@ Tokenizer::Bounded Tokenizer::encode(std::span<const Span> spans, std::size_t mo
   std::string text;
   struct Range {
     std::size_t begin, end;
+    const std::vector<Token>* tokens;  // that it is made of; nothing: it is trusted text
   };
-  std::vector<Range> trusted;  // with a gap between any two
+  std::vector<Range> ranges;                          // a gap between any two of trusted text
+  std::size_t sampled_tokens = 0, sampled_bytes = 0;  // of all that have tokens and are still to come
   for (const Span& span : spans) {
     const std::size_t begin = text.size();
     if (is_valid_utf8(span.text)) {
@@ -123,17 +126,23 @@ Tokenizer::Bounded Tokenizer::encode(std::span<const Span> spans, std::size_t mo
     } else {
       text += to_valid_utf8(span.text);
     }
-    if (span.trust == Trust::untrusted || text.size() == begin) continue;
-    if (!trusted.empty() && trusted.back().end == begin) {
-      trusted.back().end = text.size();
+    if (text.size() == begin) continue;
+    if (span.trust == Trust::untrusted) {
+      if (span.tokens.empty() || !is_text_of(span.tokens, span.text, *this)) continue;
+      ranges.push_back({begin, text.size(), &span.tokens});
+      sampled_tokens += span.tokens.size();
+      sampled_bytes += text.size() - begin;
+    } else if (!ranges.empty() && ranges.back().end == begin && ranges.back().tokens == nullptr) {
+      ranges.back().end = text.size();
     } else {
-      trusted.push_back({begin, text.size()});
+      ranges.push_back({begin, text.size(), nullptr});
     }
   }
 
   const std::string_view all = text;
   const auto fewest_of = [&](std::size_t bytes) { return bytes / longest_ + (bytes % longest_ != 0); };
-  if (fewest_of(all.size()) > most) return {.is_whole = false, .at_least = fewest_of(all.size())};
+  const auto fewest_from = [&](std::size_t at) { return sampled_tokens + fewest_of(all.size() - at - sampled_bytes); };
+  if (fewest_from(0) > most) return {.is_whole = false, .at_least = fewest_from(0)};
   std::vector<Token> out;
   out.reserve(std::min(all.size() / 3, most) + 8);
   std::vector<std::string_view> pieces;
@@ -143,10 +152,16 @@ Tokenizer::Bounded Tokenizer::encode(std::span<const Span> spans, std::size_t mo
     done = end - left.size();
     return left.empty() && out.size() <= most;
   };
-  const auto given_up = [&] {
-    return Bounded{.is_whole = false, .at_least = out.size() + fewest_of(all.size() - done)};
-  };
-  for (const Range range : trusted) {
+  const auto given_up = [&] { return Bounded{.is_whole = false, .at_least = out.size() + fewest_from(done)}; };
+  for (const Range& range : ranges) {
+    if (range.tokens != nullptr) {
+      if (!encode_to(range.begin)) return given_up();
+      out.insert(out.end(), range.tokens->begin(), range.tokens->end());
+      done = range.end;
+      sampled_tokens -= range.tokens->size();
+      sampled_bytes -= range.end - range.begin;
+      continue;
+    }
     for (std::size_t at = range.begin; at < range.end;) {
       const auto first = static_cast<unsigned char>(all[at]);
       const bool may_begin = first_byte_[first] != first_byte_[first + std::size_t{1}];

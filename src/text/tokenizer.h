@@ -37,7 +37,8 @@ class Tokenizer {
   /// vocabulary lacks, since it would silently become ordinary text.
   std::vector<Token> encode(const Prompt& prompt) const;
 
-  /// The tokens of spans, as of one text.
+  /// The tokens of spans, as of one text. A span that was sampled as certain tokens is these, and is joined with
+  /// nothing before or behind it; if they are not its text in this vocabulary, it is text like any other.
   std::vector<Token> encode(std::span<const Span> spans) const;
 
   /// The tokens of a text of which more than `most` are of no use: beyond them the text is not read, and what it has is

@@ -76,5 +76,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   expect(broken_promise(tokens, text, options, false).empty(), broken_promise(tokens, text, options, false));
   const Parsed others = parse_pieces(pieces_of(text, text.size() + 1), options, end);
   expect(tokens.output == others.output, "other ordinary tokens give another answer");
+
+  if (options.tools.empty() || !options.parses_calls) return 0;
+  const std::string at_the_limit = broken_at_the_limit(std::string(text), options, data[1], size);
+  expect(at_the_limit.empty(), at_the_limit);
   return 0;
 }
