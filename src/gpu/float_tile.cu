@@ -14,7 +14,7 @@
 
 namespace lockstep::gpu {
 
-#if defined(__HIP__)
+#if !defined(LOCKSTEP_HAS_TILES)
 
 bool can_tile_floats(const Runtime&, DType, const Product*, int) { return false; }
 std::size_t float_tile_bytes(const Product*, int) { return 0; }

@@ -19,7 +19,7 @@
 
 namespace lockstep::gpu {
 
-#if defined(__HIP__)
+#if !defined(LOCKSTEP_HAS_TILES)
 
 void prepare_index_tiles(Runtime&) {}
 bool can_tile_index(const Runtime&, const SelectCall&, const PackedRows&) { return false; }
