@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <sstream>
+#include <thread>
 
 #include "cli/cache.h"
+#include "cli/command.h"
 #include "cpu/cpu_ops.h"
 #include "disk_cache_support.h"
 #include "engine/generate.h"
@@ -138,6 +140,8 @@ TEST_P(DiskCacheFind, GivesTheLongestBeginningThatTheStateRewindsTo) {
   while (prompt.size() < param.prompt) prompt.push_back(5000);
   DiskCache cache(disk_options(directory.path(), notes));
   EXPECT_EQ(cache.match(prompt).reused, param.reused);
+  const std::size_t common = cache.match(prompt).common;
+  EXPECT_EQ(cache.match(prompt).goes_on, common < param.kept) << common;
   const auto found = cache.restore(prompt, 0, [&] { return model.empty(); });
   ASSERT_EQ(found.has_value(), param.reused > 0) << notes.text();
   EXPECT_EQ(notes.text(), "");
@@ -361,6 +365,90 @@ TEST(SchedulerOnDiskOnly, OtherWeightsOfTheSameSizeFindNothing) {
   EXPECT_EQ(notes.count_with("of another model, mode or version"), 1u) << notes.text();
 }
 
+TEST(SchedulerOnDiskOnly, WhatCouldNotBeWrittenIsTriedOnceMoreAtTheStopWhateverThePause) {
+  TempDirectory directory;
+  Notes notes;
+  const auto engine = nano();
+  SchedulerOptions options;
+  options.cache_bytes = 400'000'000;
+  options.cache_dir = directory.path();
+  options.cache_disk_bytes = 1 << 30;
+  options.note = [&](const std::string& note) { notes.add(note); };
+  const std::vector<Token> first = nano_tokens(7, 120), second = nano_tokens(8, 120);
+  const std::filesystem::path lock = directory.path() / "lock";
+  {
+    Scheduler scheduler(*engine, options);
+    std::filesystem::remove(lock);
+    std::filesystem::create_directory(lock);  // which cannot be locked
+    ask(scheduler, first, 0);
+    for (int i = 0; i < 500 && scheduler.status().disk.failed == 0; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    ask(scheduler, second, 0);
+    EXPECT_EQ(scheduler.status().disk.states, 0u);
+    std::filesystem::remove(lock);
+  }
+  EXPECT_EQ(notes.count_with("states are not kept until it can be written again"), 1u) << notes.text();
+  EXPECT_EQ(notes.count_with("states are kept again"), 1u) << notes.text();
+  Scheduler scheduler(*engine, options);
+  EXPECT_EQ(ask(scheduler, first, 0).stats.restored, 120) << "which the disk had taken and lost";
+  EXPECT_EQ(ask(scheduler, second, 0).stats.restored, 120) << "which came in the pause";
+}
+
+struct ReasonCase {
+  const char* name;
+  std::size_t shared;  // tokens with a state of 100 that goes on to 140, as the disk has it after a restart
+  bool damages;        // every file of the disk
+  std::int64_t reused;
+  Miss miss;
+};
+
+class ReasonAfterARestart : public testing::TestWithParam<std::tuple<ReasonCase, ChatCase>> {};
+
+TEST_P(ReasonAfterARestart, IsToldByWhatTheDiskHas) {
+  const auto& [one, memory] = GetParam();
+  TempDirectory directory;
+  const auto engine = nano(), solo = nano();
+  SchedulerOptions options;
+  options.cache_bytes = memory.cache_bytes;
+  options.cache_dir = directory.path();
+  options.cache_disk_bytes = 1 << 30;
+  const std::vector<Token> longer = nano_tokens(6, 140);
+  for (const std::size_t length : {100u, 140u}) {
+    Scheduler scheduler(*engine, options);
+    ask(scheduler, std::vector<Token>(longer.begin(), longer.begin() + static_cast<std::ptrdiff_t>(length)), 0);
+  }
+  Scheduler scheduler(*engine, options);  // which knows the files by their heads
+  for (const auto& file : test::files_in(directory.path(), ".tail")) {
+    std::string bytes = test::read_bytes(file);
+    if (one.damages) bytes.back() = static_cast<char>(bytes.back() ^ 1);
+    test::write_bytes(file, bytes);
+  }
+  std::vector<Token> prompt(longer.begin(), longer.begin() + static_cast<std::ptrdiff_t>(one.shared));
+  while (prompt.size() < 150) prompt.push_back((longer[std::min<std::size_t>(prompt.size(), 139)] + 1) % 512);
+  const Answered answered = ask(scheduler, prompt, 3);
+  EXPECT_EQ(answered.tokens, alone(*solo, prompt, 3));
+  EXPECT_EQ(answered.stats.reused, one.reused);
+  EXPECT_EQ(answered.stats.restored, one.reused);
+  EXPECT_EQ(answered.stats.miss, one.miss) << name_of(answered.stats.miss);
+  EXPECT_EQ(answered.stats.shared, static_cast<std::int64_t>(one.shared));
+  // What is as short as the shortest is not kept where prompts part, nor read.
+  const std::uint64_t hits = scheduler.status().disk.hits;
+  EXPECT_EQ(hits, one.reused > 0 ? 1u : 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, ReasonAfterARestart,
+    testing::Combine(testing::Values(ReasonCase{"nothing_alike", 0, false, 0, Miss::nothing_kept},
+                                     ReasonCase{"a_token_alike", 1, false, 0, Miss::differs},
+                                     ReasonCase{"a_few_tokens_alike", 16, false, 0, Miss::differs},
+                                     ReasonCase{"no_state_there", 60, false, 0, Miss::no_snapshot},
+                                     ReasonCase{"another_end", 100, false, 100, Miss::differs},
+                                     ReasonCase{"another_end_a_little_behind", 110, false, 100, Miss::differs},
+                                     ReasonCase{"nothing_differs", 140, false, 140, Miss::none},
+                                     ReasonCase{"damaged", 100, true, 0, Miss::evicted}),
+                     testing::Values(ChatCase{"beside_memory", 400'000'000}, ChatCase{"alone", 0})),
+    [](const auto& one) { return std::string(std::get<0>(one.param).name) + "_" + std::get<1>(one.param).name; });
+
 TEST(SchedulerOnDiskOnly, RefusesADirectoryThatCannotBeAndABudgetOfNothing) {
   TempDirectory directory;
   const auto engine = nano();
@@ -416,6 +504,31 @@ TEST(CacheCommand, ListsVerifiesAndPrunes) {
   EXPECT_EQ(test::files_in(directory.path(), ".tail").size(), 0u);
   EXPECT_TRUE(std::filesystem::exists(directory.path() / "replay.jsonl"));
   EXPECT_THROW(run_cache_prune(directory.path() / "none", 0, out), Error);
+}
+
+TEST(CacheCommand, ReadsSizesAsServeDoes) {
+  TempDirectory directory;
+  const std::string path = directory.path().string();
+  for (const char* size : {"0", "20GB", "512MiB", "1.5g"}) {
+    CLI::App app;
+    std::function<int()> command;
+    add_cache(app, command);
+    app.parse({size, "--bytes", path, "prune", "cache"});  // CLI11 takes them from the back
+    EXPECT_EQ(command(), 0) << size;
+  }
+  for (const char* size : {"-5", "10XB", "auto", "", "GB"}) {
+    CLI::App app;
+    std::function<int()> command;
+    add_cache(app, command);
+    app.parse({size, "--bytes", path, "prune", "cache"});
+    try {
+      command();
+      ADD_FAILURE() << size << ": not refused";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), Error::Kind::bad_argument);
+      EXPECT_NE(std::string(error.what()).find("expected a size as in"), std::string::npos) << error.what();
+    }
+  }
 }
 
 }  // namespace

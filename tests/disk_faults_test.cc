@@ -218,6 +218,55 @@ TEST(DiskFaults, NoRoomIsToldOnceLeavesNothingHalfAndLosesOnlyWhatCouldNotBeKept
     EXPECT_EQ(entry.path().string().find("unfinished"), std::string::npos) << entry.path();
 }
 
+TEST(DiskFaults, AFailureIsNotWaitedOutWhenItIsSaidSo) {
+  const TinyModel model;
+  TempDirectory directory;
+  Notes notes;
+  const std::vector<Token> a = some_tokens(1, 145);
+  DiskCache cache(disk_options(directory.path(), notes));
+  {
+    const FileSizeLimit limit(1000);
+    cache.put(a, model.state(a), {});
+    cache.flush();
+  }
+  EXPECT_FALSE(cache.put_whole(a, model.state(a), {}));
+  cache.end_pause();
+  EXPECT_TRUE(cache.put_whole(a, model.state(a), {}));
+  cache.flush();
+  EXPECT_EQ(cache.match(with_more(a)).reused, 145u);
+  EXPECT_EQ(notes.count_with("states are kept again"), 1u) << notes.text();
+}
+
+// Asked all the time, and told how long the entry before has been there: whoever comes later waits for what is left.
+TEST(DiskFaults, AStateWaitsForOneThatIsStuckAsLongAsItIsAllowedAndTheNextOneNoMore) {
+  const TinyModel model;
+  TempDirectory directory;
+  Notes notes;
+  const std::vector<Token> a = some_tokens(1, 145), b = some_tokens(2, 145);
+  DiskCache cache(disk_options(directory.path(), notes));
+  cache.put(a, model.state(a), {});
+  cache.flush();
+  auto lock = DirectoryLock::take(directory.path(), DirectoryLock::How::alone, 10);
+  ASSERT_TRUE(lock);
+  EXPECT_TRUE(cache.put(b, model.state(b), {}));
+  int asked = 0;
+  const auto goes_on = [&](double seconds) { return ++asked, seconds < 0.05; };
+  const std::vector<Token> c = some_tokens(3, 145);
+  EXPECT_FALSE(cache.put(c, model.state(c), {}, {}, goes_on));
+  EXPECT_GE(asked, 2);
+  for (int i = 0; i < 5; ++i) {
+    asked = 0;
+    EXPECT_FALSE(cache.put(c, model.state(c), {}, {}, goes_on));
+    EXPECT_EQ(asked, 1) << "no wait any more";
+  }
+  EXPECT_TRUE(cache.put(a, model.state(a), {}, {}, goes_on)) << "it is there already";
+  EXPECT_TRUE(cache.is_writing());
+  lock.reset();
+  cache.flush();
+  EXPECT_FALSE(cache.is_writing());
+  EXPECT_EQ(cache.match(with_more(b)).reused, 145u);
+}
+
 TEST(DiskFaults, ADirectoryThatCannotBeWrittenIsRead) {
   const TinyModel model;
   TempDirectory directory;
@@ -248,7 +297,8 @@ TEST(DiskFaults, ADirectoryThatCannotBeWrittenIsRead) {
   }
   std::filesystem::permissions(directory.path(), std::filesystem::perms(0755));
   ASSERT_EQ(notes.all().size(), 1u) << notes.text();
-  EXPECT_NE(notes.text().find("Permission denied; the cache is read, and nothing is added to it"), std::string::npos)
+  EXPECT_NE(notes.text().find("lock: cannot open: Permission denied; the cache is read, and nothing is added to it"),
+            std::string::npos)
       << notes.text();
 }
 

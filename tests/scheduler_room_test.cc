@@ -88,6 +88,27 @@ TEST_F(Room, StatesThatTheDiskHadNoTimeForAreWrittenWhenThereIsNothingToDo) {
   EXPECT_EQ(submit(scheduler, some(10), 2)->wait().end, JobResult::End::limit) << "and whoever comes is served";
 }
 
+// Another process holds the lock, or the disk is slow.
+TEST_F(Room, ADirectoryThatIsLockedDelaysNoAnswerAndHasAllStatesInTheEnd) {
+  TempDirectory directory;
+  SchedulerOptions with_disk = options(1);
+  with_disk.cache_dir = directory.path();
+  with_disk.cache_disk_bytes = 1 << 30;
+  Scheduler scheduler(*engine_, with_disk);
+  EXPECT_EQ(submit(scheduler, some(100), 5)->wait().end, JobResult::End::limit);
+  for (int i = 0; i < 500 && scheduler.status().disk.states < 2; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  auto lock = DirectoryLock::take(directory.path(), DirectoryLock::How::alone, 10);
+  ASSERT_TRUE(lock);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(submit(scheduler, some(100), 5)->wait().end, JobResult::End::limit);
+  submit(scheduler, some(100), 0)->wait();  // behind what the one before left
+  EXPECT_LT(scheduler.status().disk.wait_seconds, 0.5) << "all of them, for the one that is stuck";
+  lock.reset();
+  for (int i = 0; i < 500 && scheduler.status().disk.states < 11; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(scheduler.status().disk.states, 11u);
+}
+
 TEST_F(Room, WithoutAQueueAsManyAreTakenAsThereAreSlots) {
   SchedulerOptions no_queue = options(2);
   no_queue.queue = 0;
@@ -118,6 +139,15 @@ TEST_F(Room, ReasonsOfAMissTellWhatHappened) {
     edited[170] = (edited[170] + 1) % 512;
     const JobStats changed_again = submit(scheduler, edited, 0)->wait().stats;
     EXPECT_EQ(changed_again.shared, 170);
+    std::vector<Token> few(prompt.begin(), prompt.begin() + 9);
+    for (const Token token : some(90)) few.push_back(token);
+    few[9] = (prompt[9] + 1) % 512;
+    for (int i = 0; i < 2; ++i, few[9] = (few[9] + 1) % 512) {
+      const JobStats apart = submit(scheduler, few, 0)->wait().stats;
+      EXPECT_EQ(apart.miss, Miss::differs);
+      EXPECT_EQ(apart.shared, 9);
+      EXPECT_EQ(apart.reused, 0) << "no state of so few tokens is kept where prompts part";
+    }
     Job cold = job_of(prompt, 0, 1, std::make_shared<Watcher>());
     cold.use_cache = false;
     const auto watcher = std::static_pointer_cast<Watcher>(cold.guide);

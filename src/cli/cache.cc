@@ -73,7 +73,7 @@ std::string time_text(std::int64_t ns) {
 
 struct CacheCommand {
   std::string directory;
-  std::uint64_t bytes = 0;
+  std::string bytes;
 };
 
 }  // namespace
@@ -170,11 +170,14 @@ void add_cache(CLI::App& app, Run& run) {
     run = [options] { return run_cache_verify(options->directory, std::cout); };
   });
   CLI::App* prune = add("prune", "Remove the least recently used states");
-  prune->add_option("--bytes", options->bytes, "What may stay, such as 20GB")
-      ->required()
-      ->transform(CLI::AsSizeValue(true));
-  prune->callback(
-      [&run, options] { run = [options] { return run_cache_prune(options->directory, options->bytes, std::cout); }; });
+  prune->add_option("--bytes", options->bytes, "What may stay, such as 20GB")->required();
+  prune->callback([&run, options] {
+    run = [options] {
+      const std::optional<std::uint64_t> bytes = bytes_from(options->bytes, "--bytes");
+      if (!bytes) throw Error(Error::Kind::bad_argument, "--bytes: auto, expected a size as in 20GB");
+      return run_cache_prune(options->directory, *bytes, std::cout);
+    };
+  });
 }
 
 }  // namespace lockstep

@@ -2,6 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <charconv>
+#include <system_error>
+
 #include "base/error.h"
 
 namespace lockstep {
@@ -16,6 +19,25 @@ std::string human_bytes(std::uint64_t bytes) {
     unit = next;
   }
   return fmt::format("{:.2f} {}", value, unit);
+}
+
+std::optional<std::uint64_t> bytes_from(std::string_view text, std::string_view option) {
+  if (text == "auto") return std::nullopt;
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  std::string unit(end, text.data() + text.size());
+  for (char& c : unit) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  constexpr struct {
+    std::string_view name;
+    double bytes;
+  } kUnits[] = {{"", 1},        {"b", 1},         {"kb", 1e3},          {"mb", 1e6},           {"gb", 1e9},
+                {"tb", 1e12},   {"k", 1024},      {"kib", 1024},        {"m", 1 << 20},        {"mib", 1 << 20},
+                {"g", 1 << 30}, {"gib", 1 << 30}, {"t", 1099511627776}, {"tib", 1099511627776}};
+  for (const auto& known : kUnits)
+    if (error == std::errc() && unit == known.name && value >= 0 && value * known.bytes < 1e18)
+      return static_cast<std::uint64_t>(value * known.bytes);
+  throw Error(Error::Kind::bad_argument,
+              fmt::format("{}: {}, expected a size as in 4GB, 512MiB or 0, or auto", option, text));
 }
 
 MemoryLimit memory_limit_of(const DeviceState& device) {

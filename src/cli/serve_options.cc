@@ -3,11 +3,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <set>
 #include <utility>
 
+#include "base/ascii.h"
 #include "base/error.h"
 #include "cli/config_file.h"
 #include "cli/demo.h"
@@ -19,6 +19,9 @@ namespace {
 
 constexpr std::uint64_t kMostCache = std::uint64_t{8} << 30;
 constexpr const char* kUsualDisk = "20GB";
+
+/// Of values between commas.
+std::string without_blanks(const std::string& text) { return std::string(trimmed(text)); }
 
 void add_http_options(CLI::App& command, ServeOptions& options) {
   HttpOptions& http = options.http;
@@ -36,7 +39,8 @@ void add_http_options(CLI::App& command, ServeOptions& options) {
   group(command.add_option(
             "--cors", http.cors_origins,
             "origins whose pages may call this server, as in http://localhost:3000; * for all; default: none"))
-      ->delimiter(',');
+      ->delimiter(',')
+      ->transform(without_blanks);
   group(command.add_option("--http-threads", http.worker_threads, "threads that read and render requests"))
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
@@ -106,6 +110,7 @@ void add_answer_options(CLI::App& command, ServeOptions& options) {
                            "what the model is called in answers and lists; default: the file's name"));
   group(command.add_option("--alias", settings.aliases, "another name for it; may be repeated; default: none"))
       ->delimiter(',')
+      ->transform(without_blanks)
       ->allow_extra_args(false);
   group(command.add_flag("--strict-model", settings.is_strict_model,
                          "refuse requests for other names with 404; default: any name is served"));
@@ -196,38 +201,7 @@ void set_option(CLI::Option& option, const ConfigSetting& setting) {
   option.run_callback();
 }
 
-/// Sets what the file says and the command line does not. Throws Error::bad_argument, which names file and line.
-void read_config(CLI::App& command, const std::string& path) {
-  std::set<std::string> seen;
-  for (const ConfigSetting& setting : read_config_file(path)) {
-    const auto refuse = [&](const std::string& words) {
-      throw Error(Error::Kind::bad_argument, fmt::format("{}:{}: {}", path, setting.line, words));
-    };
-    const bool is_ours = setting.section.empty() || setting.section == "serve";
-    const std::string full_name = is_ours ? setting.name : setting.section + "." + setting.name;
-    CLI::Option* option =
-        is_ours ? command.get_option_no_throw(setting.name == "model" ? "MODEL" : "--" + setting.name) : nullptr;
-    if (option == nullptr || setting.name == "config" || setting.name == "help")
-      refuse(full_name + " is no setting, expected the name of an option of serve");
-    if (!seen.insert(setting.name).second) refuse(setting.name + " is set twice, expected each setting once");
-    if (option->count() > 0) continue;
-    try {
-      set_option(*option, setting);
-    } catch (const CLI::ParseError& error) {
-      const std::string words = error.what();
-      refuse(words.find(setting.name) == std::string::npos ? setting.name + ": " + words : words);
-    }
-  }
-}
-
-void check_range(const char* name, std::int64_t value, std::int64_t least) {
-  if (value < least)
-    throw Error(Error::Kind::bad_argument, fmt::format("{}: {}, expected at least {}", name, value, least));
-}
-
-}  // namespace
-
-void add_serve_options(CLI::App& command, ServeOptions& options) {
+void add_all_options(CLI::App& command, ServeOptions& options) {
   add_model_options(command, options.model);
   command
       .add_option("--config", options.config,
@@ -239,9 +213,60 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
   add_engine_options(command, options);
   add_answer_options(command, options);
   add_log_options(command, options);
+}
+
+/// Sets what the file says and the command line does not. Throws Error::bad_argument, which names file and line.
+void read_config(CLI::App& command, ServeOptions& options) {
+  const std::string& path = options.config;
+  // Takes the values that the command line wins over: they are checked all the same.
+  ServeOptions overruled_options;
+  CLI::App overruled;
+  add_all_options(overruled, overruled_options);
+  std::set<std::string> seen;
+  for (const ConfigSetting& setting : read_config_file(path)) {
+    const auto refuse = [&](const std::string& words) {
+      throw Error(Error::Kind::bad_argument, fmt::format("{}:{}: {}", path, setting.line, words));
+    };
+    const bool is_ours = setting.section.empty() || setting.section == "serve";
+    const std::string full_name = is_ours ? setting.name : setting.section + "." + setting.name;
+    const std::string option_name = setting.name == "model" ? "MODEL" : "--" + setting.name;
+    CLI::Option* option = is_ours ? command.get_option_no_throw(option_name) : nullptr;
+    if (option == nullptr || setting.name == "config" || setting.name == "help")
+      refuse(full_name + " is no setting, expected the name of an option of serve");
+    if (!seen.insert(setting.name).second) refuse(setting.name + " is set twice, expected each setting once");
+    const bool is_overruled = option->count() > 0;
+    try {
+      set_option(is_overruled ? *overruled.get_option(option_name) : *option, setting);
+      if (!is_overruled && !setting.values.empty())
+        options.places[option_name] = {fmt::format("{}:{}", path, setting.line), setting.values.front()};
+    } catch (const CLI::ParseError& error) {
+      const std::string words = error.what();
+      refuse(words.find(setting.name) == std::string::npos ? setting.name + ": " + words : words);
+    }
+  }
+}
+
+/// Whether the words have the value, as a word of its own.
+bool names_value(std::string_view words, std::string_view value) {
+  const std::size_t at = value.empty() ? std::string_view::npos : words.find(value);
+  if (at == std::string_view::npos) return false;
+  const std::size_t end = at + value.size();
+  return (at == 0 || words[at - 1] == ' ') &&
+         (end == words.size() || words[end] == ':' || words[end] == ' ' || words[end] == ',');
+}
+
+void check_range(const char* name, std::int64_t value, std::int64_t least) {
+  if (value < least)
+    throw Error(Error::Kind::bad_argument, fmt::format("{}: {}, expected at least {}", name, value, least));
+}
+
+}  // namespace
+
+void add_serve_options(CLI::App& command, ServeOptions& options) {
+  add_all_options(command, options);
   // In place of add_model_options' own: the file may name the model.
   command.parse_complete_callback([&command, &options] {
-    if (!options.config.empty()) read_config(command, options.config);
+    if (!options.config.empty()) read_config(command, options);
     if (!options.model.model.empty()) return;
     options.model.model = find_demo(kDemoModel, demo_folders(), "MODEL").string();
     options.model.is_demo = true;
@@ -281,29 +306,31 @@ void check_serve_options(ServeOptions& options) {
   params.top_p = options.settings.top_p;
   params.top_k = options.settings.top_k;
   params.min_p = options.settings.min_p;
-  check_sampler_params(params, 1 << 30);
+  try {
+    check_sampler_params(params, 1 << 30);
+  } catch (const Error& error) {  // which has the names that requests have
+    std::string words = std::string("--") + error.what();
+    std::replace(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(words.find(':')), '_', '-');
+    throw Error(Error::Kind::bad_argument, words);
+  }
   if (options.settings.max_tokens == 0) check_range("--max-tokens", 0, 1);
   if (options.chunk == 0) options.chunk = usual_rows(options.model.back_end);
   check_range("--chunk", options.chunk, options.settings.scheduler.slots);
 }
 
-std::optional<std::uint64_t> bytes_from(std::string_view text, std::string_view option) {
-  if (text == "auto") return std::nullopt;
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  std::string unit(end, text.data() + text.size());
-  for (char& c : unit) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-  constexpr struct {
-    std::string_view name;
-    double bytes;
-  } kUnits[] = {{"", 1},        {"b", 1},         {"kb", 1e3},          {"mb", 1e6},           {"gb", 1e9},
-                {"tb", 1e12},   {"k", 1024},      {"kib", 1024},        {"m", 1 << 20},        {"mib", 1 << 20},
-                {"g", 1 << 30}, {"gib", 1 << 30}, {"t", 1099511627776}, {"tib", 1099511627776}};
-  for (const auto& known : kUnits)
-    if (error == std::errc() && unit == known.name && value >= 0 && value * known.bytes < 1e18)
-      return static_cast<std::uint64_t>(value * known.bytes);
-  throw Error(Error::Kind::bad_argument,
-              fmt::format("{}: {}, expected a size as in 4GB, 512MiB or 0, or auto", option, text));
+Error placed_error(const ServeOptions& options, const Error& error) {
+  const std::string_view words = error.what();
+  for (const auto& [name, setting] : options.places) {
+    if (words.starts_with(name + ":")) return Error(error.kind(), fmt::format("{}: {}", setting.place, words));
+  }
+  if (error.kind() == Error::Kind::no_memory) return error;  // it is about the sum of several
+  for (const char* name : {"MODEL", "--host", "--api-key-file", "--tls-cert", "--tls-key"}) {
+    const auto found = options.places.find(name);
+    if (found == options.places.end() || !names_value(words, found->second.value)) continue;
+    const std::string shown = found->first == "MODEL" ? "model" : found->first;
+    return Error(error.kind(), fmt::format("{}: {}: {}", found->second.place, shown, words));
+  }
+  return error;
 }
 
 ServePlan plan_serve(const MemoryPlan& model, int slots, std::optional<std::uint64_t> sessions,

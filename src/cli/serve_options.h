@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +14,12 @@
 #include "server/settings.h"
 
 namespace lockstep {
+
+/// A setting that the file of --config gave.
+struct SettingPlace {
+  std::string place;  // FILE:LINE
+  std::string value;
+};
 
 struct ServeOptions {
   ModelOptions model;
@@ -27,6 +34,7 @@ struct ServeOptions {
   std::string log_level = "info";
   bool is_log_json = false;
   std::string config;
+  std::map<std::string, SettingPlace> places;  // by the option's name, "--host" or "MODEL"
 };
 
 /// All of them, and that the file of --config is read when the command line has been.
@@ -35,8 +43,8 @@ void add_serve_options(CLI::App& command, ServeOptions& options);
 /// Refuses what cannot work together, and reads the key file. Throws Error::bad_argument.
 void check_serve_options(ServeOptions& options);
 
-/// "512MB", "1.5GiB", "0"; nothing for "auto". Throws Error::bad_argument naming `option`.
-std::optional<std::uint64_t> bytes_from(std::string_view text, std::string_view option);
+/// The error, behind the file and line of the setting that it is about, if the file of --config gave that one.
+Error placed_error(const ServeOptions& options, const Error& error);
 
 /// A server's memory: the model, and what is left for running answers and for the prefix cache in it.
 struct ServePlan {

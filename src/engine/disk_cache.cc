@@ -99,12 +99,18 @@ DiskCache::Best DiskCache::best(std::span<const Token> prompt) const {
   Best best;
   std::uint64_t key = 0;
   for (std::size_t offset = 0; offset <= prompt.size(); offset += size) {
-    best.match.common = std::max(best.match.common, offset);
+    if (offset > best.match.common) {
+      best.match.common = offset;
+      best.match.goes_on = false;
+    }
     const auto [first, last] = tails_.equal_range(key);
     for (auto it = first; it != last; ++it) {
       const Tail& tail = it->second;
       if (tail.first != static_cast<Position>(offset)) continue;
       const std::size_t common = offset + common_length(tail.tokens, prompt.subspan(offset));
+      const bool goes_on = static_cast<std::size_t>(tail.end) > common;
+      if (common > best.match.common) best.match.goes_on = goes_on;
+      if (common == best.match.common && goes_on) best.match.goes_on = true;
       best.match.common = std::max(best.match.common, common);
       std::size_t usable = common;
       const bool is_whole = static_cast<std::size_t>(tail.end) == prompt.size();
@@ -114,6 +120,10 @@ DiskCache::Best DiskCache::best(std::span<const Token> prompt) const {
       best.match.reused = usable;
       best.tail = &tail;
     }
+    // A segment that follows is of a state with more tokens, whichever they are.
+    if (best.match.common == offset && !best.match.goes_on)
+      best.match.goes_on =
+          std::any_of(segments_.begin(), segments_.end(), [&](const auto& known) { return known.second == key; });
     if (prompt.size() - offset < size) break;
     key = state_key(StateKind::segment, key, prompt.subspan(offset, size));
     if (!segments_.contains(key)) break;

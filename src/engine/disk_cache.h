@@ -34,7 +34,7 @@ struct DiskCacheOptions {
   std::uint64_t fingerprint = 0;                     // of all that a state depends on besides its tokens
   int segment_tokens = 2048;                         // a multiple of 128, so that no compressed row is cut
   std::size_t queue_bytes = std::size_t{512} << 20;  // of an entry: copied out of the back end and not yet written
-  double patience_seconds = 1;                       // put() waits so long for the entry before to be written
+  double patience_seconds = 1;                       // for the entry before, where put() is not told how long to wait
   double pause_seconds = 30;                         // after a failure to write nothing is tried for so long
   std::function<void(const std::string&)> note;      // what a person should know; called from either thread
   std::function<void(std::uint64_t)> before_write;   // told the size of each file; what it throws is a failure to write
@@ -53,6 +53,7 @@ class DiskCache {
   struct Match {
     std::size_t reused = 0;  // tokens of the prompt that restore() would give
     std::size_t common = 0;  // that the prompt shares with some state, as far as the directory's index tells
+    bool goes_on = false;    // a state that shares so many has more tokens, so they differ from the prompt's
   };
   /// As PrefixCache: all tokens but the last at most, unless the logits of the whole are kept.
   Match match(std::span<const Token> prompt) const;
@@ -69,11 +70,12 @@ class DiskCache {
 
   /// Copies out of the back end what is not kept yet of a state after `tokens`, and has it written. One state is
   /// written at a time and none waits: it is taken when the one before has reached the disk, so that a process that is
-  /// killed loses the newest one at most. Does nothing if that takes longer than the cache's patience, or any time at
-  /// all if it is not to be patient, or if nothing can be written. What begins a `waiting` prompt is not removed to
-  /// make room. Returns whether the state is, or will be, kept.
+  /// killed loses the newest one at most. Does nothing if that takes longer than `goes_on_waiting` allows, or if
+  /// nothing can be written. What begins a `waiting` prompt is not removed to make room. Returns whether the state is,
+  /// or will be, kept.
+  using GoesOnWaiting = std::function<bool(double seconds)>;  // since the entry before was taken; asked all the time
   bool put(std::span<const Token> tokens, const SequenceCache& cache, std::span<const float> logits,
-           std::span<const std::span<const Token>> waiting = {}, bool is_patient = true);
+           std::span<const std::span<const Token>> waiting = {}, const GoesOnWaiting& goes_on_waiting = {});
 
   /// Whether the directory held files of another model, mode or version when it was opened.
   bool has_others() const { return has_others_; }
@@ -83,6 +85,10 @@ class DiskCache {
 
   /// Whether put() would be taken at once: nothing is being written, and no failure is being waited out.
   bool is_ready() const;
+  bool is_writing() const;
+
+  /// After a failure: the next put() is tried, however short a time ago that was.
+  void end_pause();
 
   /// Waits until what was put is written or given up.
   void flush();
@@ -157,6 +163,7 @@ class DiskCache {
   std::unordered_multimap<std::uint64_t, Tail> tails_;         // by parent
   std::optional<StateName> reading_;                           // the tail that restore() reads
   std::optional<Entry> queued_;
+  double taken_at_ = 0;  // the entry that is queued or written; seconds of the steady clock
   bool is_writing_ = false, is_stopping_ = false;
   std::set<std::string> dropped_;  // files that were bad and may still be there
   bool is_failing_ = false;        // the last attempt to write failed

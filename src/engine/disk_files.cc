@@ -218,7 +218,11 @@ void remove_unfinished(const std::filesystem::path& directory) {
 std::optional<DirectoryLock> DirectoryLock::take(const std::filesystem::path& directory, How how, double seconds) {
   const std::filesystem::path path = directory / "lock";
   const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (descriptor < 0) fail(path, "cannot create", errno);
+  if (descriptor < 0) {
+    const int error = errno;
+    std::error_code ignored;
+    fail(path, std::filesystem::exists(path, ignored) ? "cannot open" : "cannot create", error);
+  }
   DirectoryLock lock(descriptor);
   const int operation = (how == How::shared ? LOCK_SH : LOCK_EX) | LOCK_NB;
   const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);

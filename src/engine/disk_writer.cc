@@ -15,13 +15,14 @@ namespace {
 
 constexpr double kSharedSeconds = 10;   // to wait for somebody who makes room
 constexpr double kAloneSeconds = 2;     // to wait for those who write; otherwise room is made the next time
+constexpr double kLookSeconds = 0.005;  // between questions whether to wait on
 constexpr int kTimesToMakeRoom = 2;     // for one entry on a full disk: what others fill is not to cost all states
 constexpr std::uint64_t kBlock = 4096;  // what files take is a multiple of it, and a directory may need one
 
 }  // namespace
 
 bool DiskCache::put(std::span<const Token> tokens, const SequenceCache& cache, std::span<const float> logits,
-                    std::span<const std::span<const Token>> waiting, bool is_patient) {
+                    std::span<const std::span<const Token>> waiting, const GoesOnWaiting& goes_on_waiting) {
   LOCKSTEP_CHECK(cache.length() == static_cast<Position>(tokens.size()));
   if (tokens.empty()) return false;
   const auto size = static_cast<std::size_t>(options_.segment_tokens);
@@ -43,15 +44,24 @@ bool DiskCache::put(std::span<const Token> tokens, const SequenceCache& cache, s
                return known.second.name == tail_name && (known.second.has_logits || logits.empty());
              });
     };
+    const auto waits = [&] {
+      const double seconds = steady_seconds() - taken_at_;
+      if (!goes_on_waiting) return seconds < options_.patience_seconds;
+      lock.unlock();
+      const bool answer = goes_on_waiting(seconds);
+      lock.lock();
+      return answer;
+    };
+    const auto is_busy = [&] { return queued_ || is_writing_; };
     const double began = steady_seconds();
-    const bool is_free = idle_.wait_for(lock, std::chrono::duration<double>(is_patient ? options_.patience_seconds : 0),
-                                        [&] { return (!queued_ && !is_writing_) || is_kept(); });
+    while (is_busy() && !is_kept() && waits())
+      idle_.wait_for(lock, std::chrono::duration<double>(kLookSeconds), [&] { return !is_busy(); });
     stats_.wait_seconds += steady_seconds() - began;
     if (is_kept()) {
       touch_state(options_.directory / file_name(tail_name));
       return true;
     }
-    if (!is_free || is_paused()) {
+    if (is_busy() || is_paused()) {
       ++stats_.skipped;
       return false;
     }
@@ -93,6 +103,7 @@ bool DiskCache::put(std::span<const Token> tokens, const SequenceCache& cache, s
     const std::lock_guard lock(mutex_);
     stats_.skipped += !is_whole;
     queued_ = std::move(entry);
+    taken_at_ = steady_seconds();
   }
   changed_.notify_all();
   return is_whole;
@@ -112,6 +123,16 @@ bool DiskCache::put_whole(std::span<const Token> tokens, const SequenceCache& ca
 bool DiskCache::is_ready() const {
   const std::lock_guard lock(mutex_);
   return !queued_ && !is_writing_ && !is_paused() && !stats_.is_read_only;
+}
+
+bool DiskCache::is_writing() const {
+  const std::lock_guard lock(mutex_);
+  return queued_ || is_writing_;
+}
+
+void DiskCache::end_pause() {
+  const std::lock_guard lock(mutex_);
+  paused_until_ = 0;
 }
 
 void DiskCache::flush() {

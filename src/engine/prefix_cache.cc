@@ -83,6 +83,7 @@ PrefixCache::Found PrefixCache::find(std::span<const Token> prompt) {
   Found found;
   found.reused = known.reused;
   found.common = known.common;
+  found.goes_on = known.goes_on;
   ++stats_.lookups;
   stats_.tokens_asked += prompt.size();
   stats_.tokens_reused += found.reused;

@@ -43,6 +43,7 @@ class PrefixCache {
     /// Tokens that the prompt shares with some entry, kept or evicted. Where it is more than `reused`, a snapshot
     /// taken there serves the next prompt that branches off at the same place.
     std::size_t common = 0;
+    bool goes_on = false;  // such an entry has more tokens, so they differ from the prompt's
     Miss miss = Miss::nothing_kept;
   };
 

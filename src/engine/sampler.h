@@ -43,6 +43,7 @@ struct SamplerParams {
   float presence_penalty = 0;         // -2 to 2
   std::vector<LogitBias> logit_bias;  // -100 to 100 each
   std::uint64_t seed = 0;
+  bool is_seed_signed = false;  // only for telling it: it was given as a negative number
 };
 
 /// Throws Error::bad_argument naming the parameter, its value and its range.

@@ -13,7 +13,9 @@ namespace lockstep {
 namespace {
 
 constexpr int kFetchedRows = 16;       // rows of logits that are computed and fetched together, at least
-constexpr std::size_t kGain = 16;      // tokens that a state must save to be waited for, or read from the disk
+constexpr std::size_t kGain = 16;      // tokens that a state must save to be waited for, or read, or kept on the way
+constexpr double kShortWait = 0.05;    // seconds at most that an answer waits for the disk to write one state
+constexpr double kLongWait = 1;        // the same if memory keeps nothing: what is passed over is lost
 constexpr std::size_t kMostOwed = 32;  // states that are still to be written
 constexpr int kMostTries = 32;         // to write one: a large one is written in several parts
 constexpr double kOwedSeconds = 0.05;  // between looks whether the disk is ready for one of them
@@ -148,7 +150,7 @@ void Scheduler::run() {
       std::unique_lock lock(mutex_);
       // What the disk had no time for is written while there is nothing to do, one by one, and whoever comes is served.
       while (!is_woken()) {
-        if (owed_.empty()) {
+        if (owed_.empty() && !taken_) {
           changed_.wait(lock, is_woken);
           break;
         }
@@ -247,7 +249,9 @@ bool Scheduler::is_coming(const Job& job, std::size_t reusable, bool notes_forks
 std::size_t Scheduler::locked_reusable(const Job& job) const {
   if (!job.use_cache || job.score_prompt) return 0;
   const std::size_t in_memory = cache_.reusable(job.prompt);
-  return disk_ == nullptr ? in_memory : std::max(in_memory, disk_->match(job.prompt).reused);
+  if (disk_ == nullptr) return in_memory;
+  const std::size_t on_disk = disk_->match(job.prompt).reused;
+  return on_disk > in_memory + kGain ? on_disk : in_memory;
 }
 
 void Scheduler::start(Waiting waiting) {
@@ -292,9 +296,12 @@ void Scheduler::start(Waiting waiting) {
                   0};
     active.prompt = active.tokens->size();
     active.context = context_of(active.job());
-    if (found.common > found.reused && found.common < active.prompt) active.forks.insert(found.common);
-    for (const std::size_t mark : active.job().marks)
-      if (mark > found.reused && mark < active.prompt) active.forks.insert(mark);
+    // Prompts that have nothing to do with each other begin alike too, by a token or a few.
+    const auto keep_at = [&](std::size_t place) {
+      if (place > std::max(found.reused, kGain) && place < active.prompt) active.forks.insert(place);
+    };
+    keep_at(found.common);
+    for (const std::size_t mark : active.job().marks) keep_at(mark);
     active.stats.reused = static_cast<std::int64_t>(found.reused);
     active.stats.shared = static_cast<std::int64_t>(found.common);
     active.stats.miss = found.miss;
@@ -321,30 +328,39 @@ void Scheduler::start(Waiting waiting) {
 PrefixCache::Found Scheduler::find(std::span<const Token> prompt, std::int64_t& restored) {
   PrefixCache::Found found = cache_.find(prompt);
   if (disk_ == nullptr) return found;
-  if (found.miss == Miss::nothing_kept && disk_->has_others()) found.miss = Miss::fingerprint;
   const DiskCache::Match match = disk_->match(prompt);
-  found.common = std::max(found.common, match.common);
   // A state costs its reading; a few tokens are sooner run.
-  const bool is_worth_it = match.reused > found.reused + kGain || (found.reused == 0 && match.reused > 0);
-  if (!is_worth_it) return found;
-  std::optional<DiskCache::Restored> state =
-      disk_->restore(prompt, found.reused, [&] { return engine_.new_sequence(); });
-  if (!state) return found;
-  cache_.put(std::make_shared<const std::vector<Token>>(prompt.begin(),
-                                                        prompt.begin() + static_cast<std::ptrdiff_t>(state->reused)),
-             state->reused, state->cache.fork(), state->logits, locked_waiting_prompts());
-  restored = static_cast<std::int64_t>(state->reused);
-  found.reused = state->reused;
-  found.cache = std::move(state->cache);
-  found.logits = std::move(state->logits);
-  if (found.common <= found.reused + 1 && found.reused + 1 >= prompt.size()) {
+  const std::size_t more_than = found.reused + kGain;
+  bool is_lost = false;
+  if (match.reused > more_than) {
+    std::optional<DiskCache::Restored> state =
+        disk_->restore(prompt, more_than, [&] { return engine_.new_sequence(); });
+    if (state) {
+      cache_.put(std::make_shared<const std::vector<Token>>(
+                     prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(state->reused)),
+                 state->reused, state->cache.fork(), state->logits, locked_waiting_prompts());
+      restored = static_cast<std::int64_t>(state->reused);
+      found.reused = state->reused;
+      found.cache = std::move(state->cache);
+      found.logits = std::move(state->logits);
+    }
+    is_lost = found.reused < match.reused;  // its file was damaged, or somebody else made room
+  }
+  // The reason of both together.
+  const bool was_evicted = found.miss == Miss::evicted;
+  const bool goes_on =
+      (found.goes_on && found.common >= match.common) || (match.goes_on && match.common >= found.common);
+  found.common = std::max(found.common, match.common);
+  if (found.reused + 1 >= prompt.size()) {
     found.miss = Miss::none;
-  } else if (found.common <= found.reused) {
-    found.miss = Miss::none;
-  } else if (found.common <= found.reused + kGain) {
-    found.miss = Miss::differs;
-  } else if (found.miss != Miss::evicted) {
-    found.miss = Miss::no_snapshot;
+  } else if (is_lost) {
+    found.miss = Miss::evicted;
+  } else if (found.common > found.reused + kGain) {
+    found.miss = was_evicted ? Miss::evicted : Miss::no_snapshot;
+  } else if (found.common == 0) {
+    found.miss = disk_->has_others() ? Miss::fingerprint : Miss::nothing_kept;
+  } else {
+    found.miss = goes_on || found.common > found.reused ? Miss::differs : Miss::none;
   }
   return found;
 }
@@ -424,20 +440,49 @@ void Scheduler::snapshot(Active& active, bool with_logits) {
   keep(active, active.cache.fork(), are_good ? row_ : std::vector<float>());
 }
 
+/// The disk may be slow, or locked by another process. One state that it writes makes answers wait for a moment at
+/// most, all of them together; what it has no time for is owed to it, if memory keeps that.
 void Scheduler::keep(const Active& active, SequenceCache cache, std::vector<float> logits) {
-  const std::vector<std::span<const Token>> waiting = locked_waiting_prompts();
-  if (disk_ != nullptr &&
-      !disk_->put(std::span<const Token>(*active.tokens).first(active.done), cache, logits, waiting, is_alone()) &&
-      owed_.size() < kMostOwed && !disk_->stats().is_read_only)
-    owed_.push_back({active.tokens, active.done});
-  cache_.put(active.tokens, active.done, std::move(cache), std::move(logits), waiting);
+  if (disk_ != nullptr) {
+    const double most = options_.cache_bytes == 0 ? kLongWait : kShortWait;
+    const auto goes_on_waiting = [&](double seconds) { return seconds < most && is_alone(); };
+    if (!put_on_disk({active.tokens, active.done}, cache, logits, goes_on_waiting) && owed_.size() < kMostOwed &&
+        !disk_->stats().is_read_only)
+      owed_.push_back({active.tokens, active.done});
+  }
+  cache_.put(active.tokens, active.done, std::move(cache), std::move(logits), locked_waiting_prompts());
+}
+
+/// Whether the disk has the state or took it.
+bool Scheduler::put_on_disk(Owed state, const SequenceCache& cache, std::span<const float> logits,
+                            const DiskCache::GoesOnWaiting& goes_on_waiting) {
+  take_back();
+  const std::span<const Token> tokens = std::span<const Token>(*state.tokens).first(state.length);
+  const bool is_taken = disk_->put(tokens, cache, logits, locked_waiting_prompts(), goes_on_waiting);
+  if (is_taken) taken_ = std::move(state);
+  return is_taken;
+}
+
+/// What the disk took and could not write is owed to it again.
+void Scheduler::take_back() {
+  const bool is_writing = disk_->is_writing();
+  const std::uint64_t failed = disk_->stats().failed;
+  if (failed != std::exchange(failed_, failed) && taken_ && ++taken_->tries < kMostTries && owed_.size() < kMostOwed)
+    owed_.push_back(std::move(*taken_));
+  else if (is_writing)
+    return;
+  taken_.reset();
 }
 
 /// States that the disk had no time for, if memory still has them: what was kept last first. `waits` for the disk as
 /// long as it takes, at the end; otherwise it is the next one at most, if the disk is ready for it.
 void Scheduler::write_owed(bool waits) {
+  if (disk_ == nullptr) return;
   if (!device_failure_.empty()) owed_.clear();
   try {
+    if (waits) disk_->flush();
+    take_back();
+    if (waits && !owed_.empty()) disk_->end_pause();
     for (; !owed_.empty(); owed_.pop_back()) {
       const Owed& owed = owed_.back();
       const std::span<const Token> tokens = std::span<const Token>(*owed.tokens).first(owed.length);
@@ -448,8 +493,10 @@ void Scheduler::write_owed(bool waits) {
         continue;
       }
       if (!disk_->is_ready()) return;
-      const bool is_kept = disk_->put(tokens, *state.cache, state.logits, locked_waiting_prompts());
-      if (is_kept || ++owed_.back().tries == kMostTries) owed_.pop_back();
+      Owed next = owed;
+      owed_.pop_back();
+      if (!put_on_disk(next, *state.cache, state.logits, {}) && ++next.tries < kMostTries)
+        owed_.push_back(std::move(next));
       return;
     }
   } catch (const std::exception& error) {
@@ -564,6 +611,7 @@ void Scheduler::publish() {
     slot.wanted = active.job().limit;
     slot.logprobs = active.job().logprobs;
     slot.stops = active.job().stops;
+    slot.penalty_last_n = active.job().penalty_last_n;
   }
 }
 

@@ -133,6 +133,7 @@ struct SchedulerStatus {
     std::int64_t wanted = -1;  // new tokens at most
     int logprobs = -1;
     std::size_t stops = 0;
+    std::size_t penalty_last_n = 0;  // as in Job
   };
   std::vector<Slot> slots;
   std::size_t queued = 0;
@@ -213,6 +214,9 @@ class Scheduler {
   bool keeps_states() const { return options_.cache_bytes > 0 || disk_ != nullptr; }
   void keep(const Active& active, SequenceCache cache, std::vector<float> logits);
   void snapshot(Active& active, bool with_logits);
+  bool put_on_disk(Owed state, const SequenceCache& cache, std::span<const float> logits,
+                   const DiskCache::GoesOnWaiting& goes_on_waiting);
+  void take_back();
   void write_owed(bool waits);
   void note_failure(const std::exception& failure);
   void tell(const std::string& message) const;
@@ -251,6 +255,8 @@ class Scheduler {
   double prefill_seconds_ = 0, given_up_seconds_ = 0;  // of steps of prefill alone
   std::uint64_t considered_ = 0;                       // the newest job when jobs were admitted last; with the mutex
   std::vector<Owed> owed_;                             // states that the disk had no time for
+  std::optional<Owed> taken_;                          // the state that the disk took last, until it is written
+  std::uint64_t failed_ = 0;                           // of the disk's failures to write, those that are known
   std::string device_failure_;
   std::thread thread_;
 };
