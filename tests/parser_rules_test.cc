@@ -330,8 +330,15 @@ TEST(ParserStream, WithoutParallelCallsTheFirstOneEndsTheTurn) {
   EXPECT_EQ(shown(parse_output(BLOCK CALL_F CALL_F BLOCK_END, one, GenerationEnd::length)),
             R"([][] f{"s": "x"} tool_calls)");
   one.opening = Phase::reasoning;
-  EXPECT_EQ(shown(parse_output("a\n\n" BLOCK CALL_F CALL_F BLOCK_END, one, GenerationEnd::stop)),
-            R"([a][] f{"s": "x"} tool_calls)");
+  for (const char* rest : {CALL_F BLOCK_END, "\nand on", "</think>b", ""}) {  // which is not sampled
+    const std::string call = "a\n\n" BLOCK CALL_F;
+    EXPECT_EQ(shown(parse_output(call + rest, one, GenerationEnd::stop)), R"([a][] f{"s": "x"} tool_calls)") << rest;
+    OutputParser parser(one);
+    parser.feed(call);
+    EXPECT_TRUE(parser.is_done()) << "after the first complete call";
+    ASSERT_TRUE(parser.sampled_turn());
+    EXPECT_EQ(parser.sampled_turn()->whole.text(), call.substr(0, call.size() - 1)) << "all but the newline is kept";
+  }
 }
 
 TEST(ParserStream, AStopStringCountsInContentOnly) {
@@ -356,18 +363,23 @@ TEST(ParserStream, ContentNamesThePiecesThatItCameFrom) {
     const char* text;
     bool is_added;
     const char* shown;
-    std::int64_t first, last;
+    std::vector<std::int64_t> pieces;
   };
-  const Piece pieces[] = {{"a", false, "a", 0, 0},      {"b\n", false, "b", 1, 1},      {"\n<", false, "", -1, -1},
-                          {"x", false, "\n\n<x", 1, 3}, {"</think>", true, "", -1, -1}, {"\xc3", false, "", -1, -1},
-                          {"\xa9", false, "é", 5, 6}};
+  const Piece pieces[] = {{"a", false, "a", {0}},
+                          {"b\n", false, "b", {1}},
+                          {"\n<", false, "", {}},
+                          {"x", false, "\n\n<x", {1, 2, 3}},
+                          {"</think>", true, "", {}},
+                          {"\xc3", false, "", {}},
+                          {"\xa9", false, "é", {5, 6}},
+                          {"\xc3", false, "", {}},
+                          {D, true, "\xef\xbf\xbd" D, {7, 8}}};
   for (const Piece& piece : pieces) {
     const std::vector<ParserEvent> events = parser.feed_token(piece.text, piece.is_added);
     ASSERT_EQ(events.size(), *piece.shown == 0 ? 0u : 1u) << piece.text;
     if (events.empty()) continue;
     EXPECT_EQ(events[0].text, piece.shown);
-    EXPECT_EQ(events[0].first_piece, piece.first) << piece.text;
-    EXPECT_EQ(events[0].last_piece, piece.last) << piece.text;
+    EXPECT_EQ(events[0].pieces, piece.pieces) << piece.text;
   }
 }
 

@@ -90,6 +90,13 @@ TEST(Serve, WhatCannotWorkIsRefusedAtTheStart) {
   const TextFile ini_number("number.ini", "strict-model=5\n"), ini_words("words.ini", "[serve]\nslots = 1 2\n");
   const TextFile ini_name("name.ini", "# x\nprot = 1\n"), ini_line("line.ini", "port = 0\nslots\n");
   const TextFile ini_quotes("quotes.ini", "host = \"a\" b\n"), not_a_model("not.gguf", "no model\n");
+  const TextFile later("later.toml", "slots = 1\ncors = 5\n"), cold("cold.ini", "temperature = -1\n");
+  const TextFile top("top.toml", "top-p = 5\n"), ram("ram.toml", "\ncache-ram = \"16XB\"\n");
+  const TextFile sessions("sessions.toml", "session-ram = \"1kB\"\n"),
+      keys("keys.toml", "api-key-file = \"/nowhere\"\n");
+  const TextFile name("host.toml", "host = \"no.such.host.invalid\"\n"),
+      model("model.toml", "model = \"/nowhere.gguf\"\n");
+  const TextFile port("port.toml", "slots = 1\nport = \"x\"\n");
   const test::Certificate certificate(testing::TempDir()), other(testing::TempDir());
   const struct {
     const char* name;
@@ -121,7 +128,8 @@ TEST(Serve, WhatCannotWorkIsRefusedAtTheStart) {
       {"a disk of nothing", {kModel, "--cache-dir", "/nowhere", "--cache-disk", "0"}, "--cache-disk: 0"},
       {"a folder that cannot be", {kModel, "--cache-dir", "/dev/null/states"}, "/dev/null/states"},
       {"a chunk below the slots", {kModel, "--chunk", "2", "--slots", "3"}, "--chunk: 2"},
-      {"a temperature", {kModel, "--temperature", "-1"}, "temperature"},
+      {"a temperature", {kModel, "--temperature", "-1"}, "--temperature: -1"},
+      {"a share", {kModel, "--top-p", "5"}, "--top-p: 5"},
       {"no tokens", {kModel, "--max-tokens", "0"}, "--max-tokens: 0"},
       {"a profile", {kModel, "--profile", "v3"}, "--profile"},
       {"a host", {kModel, "--host", "no.such.host.invalid"}, "no.such.host.invalid"},
@@ -150,6 +158,15 @@ TEST(Serve, WhatCannotWorkIsRefusedAtTheStart) {
       {"a trace that is a file", {kModel, "--trace", not_a_model.path()}, "--trace: "},
       {"a trace that cannot be", {kModel, "--trace", "/proc/nowhere/traces"}, "--trace: /proc/nowhere/traces"},
       {"a folder nowhere", {kModel, "--cache-dir", "/proc/states"}, "--cache-dir: /proc/states"},
+      {"an origin that is none", {kModel, "--config", later.path()}, "later.toml:2: --cors: 5"},
+      {"a setting that is too small", {kModel, "--config", cold.path()}, "cold.ini:1: --temperature: -1"},
+      {"a setting that is too large", {kModel, "--config", top.path()}, "top.toml:1: --top-p: 5"},
+      {"a setting's size", {kModel, "--config", ram.path()}, "ram.toml:2: --cache-ram: 16XB"},
+      {"a setting without room", {kModel, "--config", sessions.path()}, "sessions.toml:1: --session-ram: "},
+      {"a setting's file of keys", {kModel, "--config", keys.path()}, "keys.toml:1: --api-key-file: "},
+      {"a setting's host", {kModel, "--config", name.path()}, "host.toml:1: --host: "},
+      {"a setting's model", {"--config", model.path()}, "model.toml:1: model: /nowhere.gguf"},
+      {"a value that the command line wins over", {kModel, "--config", port.path()}, "port.toml:2: --port: "},
       {"no file of settings", {kModel, "--config", "/nowhere.toml"}, "/nowhere.toml"},
   };
   for (const auto& c : kCases) {
@@ -231,6 +248,27 @@ TEST(Serve, ASettingsFileMayBeTomlOrIni) {
   }
   EXPECT_EQ(told[0], Json({3, {"a", "b"}, "Be brief.", false, "1MB", 0.5, "127.0.0.1", kModel}));
   EXPECT_EQ(told[1], told[0]);
+}
+
+TEST(Serve, AliasesAndOriginsStandBetweenCommas) {
+  const struct {
+    const char *name, *file, *text;
+    std::vector<std::string> aliases;
+  } kCases[] = {
+      {"words, INI", "a.ini", "alias = a b, c", {"a", "b", "c"}},
+      {"quoted, INI", "b.ini", "alias = \"a b, c\"", {"a b", "c"}},
+      {"a string", "c.toml", "alias = \"a b , c\"", {"a b", "c"}},
+      {"an array", "d.toml", "alias = [\" a b\", \"c, d\"]", {"a b", "c", "d"}},
+  };
+  for (const auto& c : kCases) {
+    const TextFile file(c.file, c.text);
+    CLI::App app;
+    ServeOptions options;
+    add_serve_options(*app.add_subcommand("serve"), options);
+    app.parse(std::vector<std::string>{"http://a, http://b", "--cors", file.path(), "--config", kModel, "serve"});
+    EXPECT_EQ(options.settings.aliases, c.aliases) << c.name;
+    EXPECT_EQ(options.http.cors_origins, (std::vector<std::string>{"http://a", "http://b"})) << c.name;
+  }
 }
 
 TEST(Serve, ValuesOfSettingsFilesMeanWhatTheirFormatSays) {

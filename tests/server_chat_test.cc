@@ -284,10 +284,25 @@ TEST(ServerChat, SeveralAnswersHaveTheirOwnIndexAndSeed) {
 }
 
 TEST(ServerChat, LogprobsAreThoseOfTheVisibleContent) {
-  for (const bool is_stream : {false, true}) {
+  const std::string markup = "\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke";
+  const struct {
+    const char* name;
+    bool is_stream, has_tools;
+    std::string content;
+  } cases[] = {
+      {"text", false, false, "a\xc3\xa9!"},
+      {"text, streamed", true, false, "a\xc3\xa9!"},
+      {"markup of tools that there are not", false, false, markup},
+      {"markup of tools that are not to be called", false, true, markup},
+      {"the same, streamed", true, true, markup},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.name);
+    const bool is_stream = c.is_stream;
     ApiFixture api;
-    api.source.scripts = {"Think.</think>a\xc3\xa9!"};
-    Json body = chat_body(is_stream);
+    api.source.scripts = {"Think.</think>" + c.content};
+    Json body = c.has_tools ? chat_tools_body(is_stream) : chat_body(is_stream);
+    if (c.has_tools) body["tool_choice"] = "none";
     body["logprobs"] = true;
     body["top_logprobs"] = 2;
     const auto exchange = api.ask("/v1/chat/completions", body);
@@ -309,7 +324,7 @@ TEST(ServerChat, LogprobsAreThoseOfTheVisibleContent) {
       EXPECT_EQ(entry["logprob"], -0.25);
       EXPECT_EQ(entry["top_logprobs"].size(), 2u);
     }
-    EXPECT_EQ(bytes, "a\xc3\xa9!");
+    EXPECT_EQ(bytes, c.content);
   }
 }
 

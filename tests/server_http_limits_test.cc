@@ -25,7 +25,8 @@ TEST(ServerHttp, BodiesUpToTheLimitAreTaken) {
   const std::string body(std::size_t{64} << 20, 'b');
   {
     Client client = served.client();
-    client.send("POST /echo HTTP/1.1\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n");
+    client.send("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + std::to_string(body.size()) +
+                "\r\n\r\n");
     client.send(body);
     const Reply reply = client.read_reply();
     ASSERT_EQ(reply.status, 200) << reply.body;
@@ -34,7 +35,8 @@ TEST(ServerHttp, BodiesUpToTheLimitAreTaken) {
   {
     // A client that sends everything before it reads sees the refusal nevertheless.
     Client client = served.client();
-    client.send("POST /v1/messages HTTP/1.1\r\nContent-Length: " + std::to_string(body.size() + 1) + "\r\n\r\n");
+    client.send("POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + std::to_string(body.size() + 1) +
+                "\r\n\r\n");
     EXPECT_TRUE(client.send(body));
     EXPECT_TRUE(client.send("b"));
     const Reply reply = client.read_reply();
@@ -46,7 +48,7 @@ TEST(ServerHttp, BodiesUpToTheLimitAreTaken) {
 TEST(ServerHttp, AllBodiesTogetherAreBounded) {
   Served served([](HttpOptions& options) { options.all_bodies_bytes = 1'000'000; });
   Client first = served.client();
-  first.send("POST /echo HTTP/1.1\r\nContent-Length: 900001\r\n\r\n" + std::string(900'000, 'x'));
+  first.send("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900001\r\n\r\n" + std::string(900'000, 'x'));
   ASSERT_TRUE(becomes_true([&] { return served.server().counters().body_bytes == 900'000; }));
   const Reply reply = served.client().ask(request_text("POST", "/echo", std::string(200'000, 'x')));
   EXPECT_EQ(reply.status, 503);
@@ -61,7 +63,7 @@ TEST(ServerHttp, WhatFitsGoesOnWhereANewcomerFindsNoRoom) {
     options.large_body_bytes = 10'000;
   });
   const auto head = [](std::size_t bytes) {
-    return "POST /echo HTTP/1.1\r\nContent-Length: " + std::to_string(bytes) + "\r\n\r\n";
+    return "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + std::to_string(bytes) + "\r\n\r\n";
   };
   std::vector<Client> taken;  // by their announcements alone
   for (int i = 0; i < 4; ++i) {
@@ -69,7 +71,7 @@ TEST(ServerHttp, WhatFitsGoesOnWhereANewcomerFindsNoRoom) {
     taken.back().send(head(250'000) + std::string(1000, 'x'));
   }
   ASSERT_TRUE(becomes_true([&] { return served.server().counters().body_bytes == 4000; }));
-  const std::string chunked = "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+  const std::string chunked = "POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
   const struct {
     const char* name;
     std::string request;
@@ -119,8 +121,8 @@ TEST(ServerHttp, SlowRequestsHaveDeadlines) {
   const auto begin = Clock::now();
   for (int byte = 0; byte < 25; ++byte) {
     for (std::size_t i = 0; i < slow.size(); ++i) {
-      const std::string head = "POST /echo HTTP/1.1\r\nContent-Length: 2000\r\n\r\n";
-      slow[i].send(i % 2 == 0 ? std::string("GET /echo HTTP/1.1\r\nX-Header: slow").substr(byte, 1)
+      const std::string head = "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000\r\n\r\n";
+      slow[i].send(i % 2 == 0 ? std::string("GET /echo HTTP/1.1\r\nHost: localhost\r\nX-Header: slow").substr(byte, 1)
                               : (byte == 0 ? head : "b"));
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -138,7 +140,7 @@ TEST(ServerHttp, SlowRequestsHaveDeadlines) {
     options.body_rate = 500;
   });
   Client steady = patient.client();
-  steady.send("POST /echo HTTP/1.1\r\nContent-Length: 2000\r\n\r\n");
+  steady.send("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000\r\n\r\n");
   for (int i = 0; i < 10; ++i) {
     steady.send(std::string(200, 'b'));
     std::this_thread::sleep_for(std::chrono::milliseconds(150));
@@ -242,7 +244,7 @@ TEST(ServerHttp, WithoutKeysALoopbackServerIsForThisMachineAndItsOwnPage) {
     std::string headers;
     int status;
   } kCases[] = {
-      {"no Host, as old programs", closed, "GET", "", 200},
+      {"no Host", closed, "GET", "", 400},
       {"an address", closed, "GET", own, 200},
       {"another loopback address", closed, "GET", "Host: 127.1.2.3\r\n", 200},
       {"IPv6", closed, "GET", "Host: [::1]:8000\r\n", 200},

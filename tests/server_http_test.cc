@@ -28,7 +28,7 @@ namespace {
 
 TEST(ServerHttp, ARequestIsReadHoweverItIsFramed) {
   const Served served;
-  const std::string chunked = "POST /v1/echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+  const std::string chunked = "POST /v1/echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
   const struct {
     const char* name;
     std::string request;
@@ -43,7 +43,7 @@ TEST(ServerHttp, ARequestIsReadHoweverItIsFramed) {
       {"an escaped path", request_text("GET", "/%65cho/a%2Fb"), {{"rest", "a/b"}}},
       {"the absolute form", request_text("GET", "http://localhost:1/echo?mode=q"), {{"path", "/echo"}, {"mode", "q"}}},
       {"empty lines before it", "\r\n\r\n" + request_text("GET", "/echo"), {{"path", "/echo"}}},
-      {"no Host and no Content-Type", "POST /echo HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi", {{"body", "hi"}}},
+      {"no Content-Type", "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nhi", {{"body", "hi"}}},
       {"an empty body", request_text("POST", "/echo"), {{"bytes", 0}}},
       {"chunks", chunked + "2\r\nab\r\n3\r\ncde\r\n0\r\n\r\n", {{"body", "abcde"}}},
       {"chunk extensions and a trailer", chunked + "2;a=b\r\nab\r\n0\r\nX-Trailer: 1\r\n\r\n", {{"body", "ab"}}},
@@ -78,19 +78,23 @@ TEST(ServerHttp, ARequestIsReadHoweverItIsFramed) {
 
 TEST(ServerHttp, WhatIsNoRequestIsRefusedAndTheConnectionEnds) {
   const Served served([](HttpOptions& options) { options.body_bytes = 1000; });
-  const std::string chunked = "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
-  const std::string plain = "GET /echo HTTP/1.1\r\n";
+  const std::string chunked = "POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
+  const std::string plain = "GET /echo HTTP/1.1\r\nHost: localhost\r\n";
   const struct {
     const char* name;
     std::string request;
     int status;
   } kCases[] = {
-      {"a length and chunks", "POST /echo HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nabc", 400},
-      {"chunks and a length", "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\nabc", 400},
-      {"two lengths", "POST /echo HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabc", 400},
-      {"a negative length", "POST /echo HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400},
-      {"a length past 64 bits", "POST /echo HTTP/1.1\r\nContent-Length: 99999999999999999999999\r\n\r\n", 400},
-      {"a large length", "POST /echo HTTP/1.1\r\nContent-Length: 1001\r\n\r\n", 413},
+      {"a length and chunks",
+       "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nabc", 400},
+      {"chunks and a length",
+       "POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\nabc", 400},
+      {"two lengths", "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabc",
+       400},
+      {"a negative length", "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n", 400},
+      {"a length past 64 bits",
+       "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999999999999999\r\n\r\n", 400},
+      {"a large length", "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1001\r\n\r\n", 413},
       {"large chunks", chunked + "3e9\r\n" + std::string(1001, 'x') + "\r\n0\r\n\r\n", 413},
       {"many small chunks",
        chunked +
@@ -105,7 +109,8 @@ TEST(ServerHttp, WhatIsNoRequestIsRefusedAndTheConnectionEnds) {
       {"a chunk past 64 bits", chunked + "fffffffffffffffff\r\nx", 400},
       {"a chunk longer than said", chunked + "2\r\nabcdef\r\n0\r\n\r\n", 400},
       {"an endless extension", chunked + "1;" + std::string(200000, 'a'), 400},
-      {"another transfer coding", "POST /echo HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501},
+      {"another transfer coding",
+       "POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501},
       {"a content coding", request_text("POST", "/echo", "x", "Content-Encoding: gzip\r\n"), 415},
       {"an expectation", request_text("POST", "/echo", "x", "Expect: a miracle\r\n"), 417},
       {"a large header", plain + "X: " + std::string(70000, 'a') + "\r\n\r\n", 431},
@@ -121,6 +126,9 @@ TEST(ServerHttp, WhatIsNoRequestIsRefusedAndTheConnectionEnds) {
       {"a header without an end", plain + std::string(140000, 'a'), 431},
       {"a broken header line", plain + "no colon here\r\n\r\n", 400},
       {"a NUL in a header", plain + std::string("X: a\0b\r\n\r\n", 10), 400},
+      {"no Host", "GET /echo HTTP/1.1\r\n\r\n", 400},
+      {"no Host beside a whole URL", "GET http://localhost/echo HTTP/1.1\r\n\r\n", 400},
+      {"two Hosts", plain + "Host: localhost\r\n\r\n", 400},
       {"another protocol", "SSH-2.0-OpenSSH_9.2\r\n\r\n", 400},
       {"HTTP/2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400},
       {"TLS", std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11) + std::string(30, 'r') + "\r\n\r\n", 400},
@@ -144,12 +152,12 @@ TEST(ServerHttp, WhatIsNoRequestIsRefusedAndTheConnectionEnds) {
 TEST(ServerHttp, TheClientWaitsForContinue) {
   const Served served;
   Client client = served.client();
-  client.send("POST /echo HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n");
+  client.send("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n");
   ASSERT_TRUE(client.read_until("\r\n\r\n"));
   EXPECT_EQ(client.take(), "HTTP/1.1 100 Continue\r\n\r\n");
   EXPECT_EQ(client.ask("hi").status, 200);
   // A refusal comes instead of it.
-  client.send("POST /nowhere HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n");
+  client.send("POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n");
   ASSERT_TRUE(client.read_until("\r\n"));
   EXPECT_TRUE(client.buffered().starts_with("HTTP/1.1 404")) << client.buffered();
 }

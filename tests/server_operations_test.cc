@@ -126,7 +126,8 @@ TEST_F(ServerOperations, PropsTellWhatIsInEffect) {
   serve();
   const Json props = Json::parse(get("/props").body);
   EXPECT_EQ(props["default_generation_settings"]["n_ctx"], 4096);
-  EXPECT_FLOAT_EQ(props["default_generation_settings"]["params"]["min_p"].get<float>(), 0.05F);
+  EXPECT_EQ(props["default_generation_settings"]["params"]["min_p"], 0.05);
+  EXPECT_EQ(props["lockstep"]["min_p"], 0.05);
   EXPECT_EQ(props["total_slots"], 2);
   EXPECT_EQ(props["model_alias"], "deepseek-v4-flash");
   EXPECT_EQ(props["model_path"], "/models/flash.gguf");
@@ -145,8 +146,11 @@ TEST_F(ServerOperations, SlotsTellWhoIsBusy) {
   status_.slots[1].job = 7;
   status_.slots[1].done = 30;
   status_.slots[1].limit = 100;
+  status_.slots[1].stats.prompt = 11;
   status_.slots[1].stats.generated = 20;
-  status_.slots[1].sampling.temperature = 0.25F;
+  status_.slots[1].sampling.temperature = 1.7F;
+  status_.slots[1].sampling.repetition_penalty = 1.1F;
+  status_.slots[1].penalty_last_n = 64;
   status_.slots[1].sampling.top_k = 11;
   status_.slots[1].sampling.seed = 18'000'000'000'000'000'000U;
   status_.slots[1].sampling.logit_bias = {{5, -100.0F}, {6, 1.0F}};
@@ -161,11 +165,12 @@ TEST_F(ServerOperations, SlotsTellWhoIsBusy) {
   EXPECT_EQ(slots[1]["id_task"], 7);
   EXPECT_EQ(slots[1]["n_ctx"], 4096);
   const Json own = {{"seed", 18'000'000'000'000'000'000U},
-                    {"temperature", 0.25},
+                    {"temperature", 1.7},
                     {"top_k", 11},
                     {"top_p", 1.0},
                     {"min_p", 0.0},
-                    {"repeat_penalty", 1.0},
+                    {"repeat_penalty", 1.1},
+                    {"repeat_last_n", 64},
                     {"frequency_penalty", 0.0},
                     {"presence_penalty", 0.0},
                     {"n_predict", 77},
@@ -174,9 +179,14 @@ TEST_F(ServerOperations, SlotsTellWhoIsBusy) {
                     {"logit_bias_count", 2},
                     {"stop_count", 2}};
   EXPECT_EQ(slots[1]["params"], own) << "the request's own";
-  EXPECT_FLOAT_EQ(slots[0]["params"]["min_p"].get<float>(), 0.05F) << "idle: what a request would get";
+  const Json idle = Json::parse(get("/props").body)["default_generation_settings"]["params"];
+  EXPECT_EQ(slots[0]["params"], idle) << "what a request would get";
+  for (const auto& [name, value] : own.items()) {
+    const bool is_of_a_request = name == "seed" || name == "n_probs" || name.ends_with("_count");
+    EXPECT_EQ(idle.contains(name), !is_of_a_request) << name;
+  }
   EXPECT_EQ(slots[1]["next_token"]["n_decoded"], 20);
-  EXPECT_EQ(slots[1]["next_token"]["n_remain"], 70);
+  EXPECT_EQ(slots[1]["next_token"]["n_remain"], 69) << "of the 100, 11 are the prompt's";
   EXPECT_EQ(get("/slots?fail_on_no_slot=1").status, 200);
   status_.slots[0].is_busy = true;
   EXPECT_EQ(get("/slots?fail_on_no_slot=1").status, 503);
@@ -313,9 +323,9 @@ TEST_F(ServerOperations, WrongBodiesAreNamed) {
       {"/tokenize", "[1]", "expected an object"},
       {"/tokenize", "{}", "content: missing"},
       {"/tokenize", "", "content: missing"},
-      {"/tokenize", R"({"content":5})", "content: number"},
+      {"/tokenize", R"({"content":5})", "content: 5, expected a string"},
       {"/tokenize", R"({"content":"a","with_pieces":"yes"})", "with_pieces"},
-      {"/detokenize", R"({"tokens":"1"})", "tokens: string"},
+      {"/detokenize", R"({"tokens":"1"})", "expected an array of token ids"},
       {"/detokenize", R"({"tokens":[1,-1]})", "tokens[1]: -1"},
       {"/detokenize", R"({"tokens":[99999999999]})", "tokens[0]"},
       {"/detokenize", R"({"tokens":[1.5]})", "tokens[0]: 1.5"},

@@ -242,6 +242,15 @@ TEST(ServerResponses, StreamsJoinToTheWholeAnswer) {
       const auto events = events_of(api.ask("/v1/responses", response_body(true))->stream);
       Json streamed = events.back().data["response"];
       EXPECT_EQ(events.back().name == "response.incomplete", whole["status"] == "incomplete");
+      // Only what was being said when the limit came is incomplete, also where an item is told to be done.
+      Json done = Json::array();
+      for (const Event& event : events)
+        if (event.name == "response.output_item.done") done.push_back(event.data["item"]);
+      EXPECT_EQ(done, streamed["output"]);
+      for (const Json& item : done) {
+        const bool is_open = is_cut && &item == &done.back() && !item.contains("call_id");
+        EXPECT_EQ(item["status"], is_open ? "incomplete" : "completed") << item;
+      }
       for (Json* response : {&whole, &streamed}) {
         hide_ids(*response);
         response->erase("created_at");
@@ -436,6 +445,9 @@ TEST(ServerLlama, ACompletionHasTheShapesOfThatServer) {
   EXPECT_EQ(whole["stopping_word"], "STOP");
   EXPECT_EQ(whole["tokens_evaluated"], 2);
   EXPECT_EQ(whole["truncated"], false);
+  EXPECT_EQ(api.ask("/completion", {{"prompt", "P"}, {"temperature", 1.7}, {"repeat_penalty", 1.1}})
+                ->json()["generation_settings"]["temperature"],
+            1.7);
   EXPECT_TRUE(whole["timings"].contains("predicted_per_second"));
   body["stream"] = true;
   const auto events = events_of(api.ask("/completion", body)->stream);
@@ -489,6 +501,34 @@ TEST(ServerLlama, AHoleHasFilesAroundIt) {
   EXPECT_EQ(api.prompt_of_last_job(),
             "<｜begin▁of▁sentence｜><｜fim▁begin｜>a.py\nA = 1\n\ndef f(<｜fim▁hole｜>return 1<｜fim▁end｜>x");
   EXPECT_EQ(api.send("/infill", R"({"input_prefix": "a"})")->status, 400);
+}
+
+TEST(ServerSettings, ASeedIsToldAsItWasGiven) {
+  for (const char* seed : {"-77", "-9223372036854775808", "0", "77", "9223372036854775808", "18446744073709551615"}) {
+    ApiFixture api;
+    const std::string body = R"({"prompt": "a", "messages": [{"role": "user", "content": "x"}], "seed": )";
+    for (const char* target : {"/chat/completions", "/completions", "/completion"}) {
+      const Json answer = api.ask(target, parse_json(body + seed + "}", "body"))->json();
+      EXPECT_EQ(answer["lockstep"]["seed"].dump(), seed) << target;
+      if (std::string_view(target) != "/completion") continue;
+      EXPECT_EQ(answer["generation_settings"]["seed"].dump(), seed);
+    }
+  }
+}
+
+TEST(ServerTrace, AnAnswerOfNothingHasNoTokensAndNoEvents) {
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "lockstep-empty-trace";
+  std::filesystem::remove_all(folder);
+  {
+    ApiFixture api;
+    api.settings.trace = folder;
+    api.source.scripts = {""};
+    api.ask("/v1/messages", anthropic_body(true));
+  }
+  const Json choice = parse_json(read_file(folder / "req_1.json"), "trace")["choices"][0];
+  EXPECT_EQ(choice["tokens"], Json::array());
+  EXPECT_EQ(choice["events"], Json::array());
+  std::filesystem::remove_all(folder);
 }
 
 TEST(ServerTrace, HoldsThePromptTheTokensAndTheEventsAndNoHeaders) {

@@ -596,6 +596,8 @@ TEST(ServerRequests, HostileBodiesAreRefusedInWordsAndReachNoModel) {
        chat_with("\"x\"", R"(, "tool_choice": {"type": "function", "function": {"name": ")" + name +
                               R"("}}, "tools": [{"type": "function", "function": {"name": "f"}}])"),
        true},
+      {"a NUL behind the end", chat_with("\"x\"", "") + '\0'},
+      {"a NUL and more behind the end", chat_with("\"x\"", "") + '\0' + "}"},
       {"a limit past 64 bits", chat_with("\"x\"", R"(, "max_tokens": 99999999999999999999999999)")},
       {"a bias of every kind", chat_with("\"x\"", R"(, "logit_bias": {"-1": 1, "x": {}, "99999999999999": 1e999})")},
   };
@@ -648,6 +650,29 @@ TEST(ServerRequests, APromptThatDoesNotFitIsRefusedInTheWordsThatAgentsLookFor) 
   const auto clamped =
       api.send("/v1/chat/completions", R"({"max_tokens": 100000, "messages": [{"role": "user", "content": "a"}]})");
   EXPECT_EQ(api.source.jobs.size(), 1u) << clamped->body;
+}
+
+TEST(ServerRequests, WhereAPromptThatDoesNotFitStandsIsTold) {
+  const std::string text(150, '!');
+  const struct {
+    const char* target;
+    Json body;
+    const char* field;
+  } cases[] = {
+      {"/chat/completions", {{"messages", {{{"role", "user"}, {"content", text}}}}}, "messages"},
+      {"/responses", {{"input", text}}, "input"},
+      {"/completions", {{"prompt", text}}, "prompt"},
+      {"/completion", {{"prompt", text}}, "prompt"},
+      {"/completions", {{"prompt", std::string(5000, '!')}}, "prompt"},
+      {"/infill", {{"input_prefix", text}, {"input_suffix", ""}}, "input_prefix"},
+  };
+  for (const auto& c : cases) {
+    ApiFixture api;
+    api.settings.context = 100;
+    const Json error = api.ask(c.target, c.body)->json()["error"];
+    EXPECT_EQ(error["param"], c.field) << c.target;
+    EXPECT_EQ(error["code"], "context_length_exceeded") << c.target;
+  }
 }
 
 TEST(ServerRequests, AModelsNameIsBounded) {

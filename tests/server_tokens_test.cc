@@ -19,6 +19,12 @@ const Case kCases[] = {
     {"a thought and an answer", "Think of the sea.</think>It is the sea.", [](Json&, ApiFixture&) {}, ""},
     {"a call", "Think of the sea.</think>It is there." + kCall, [](Json&, ApiFixture&) {}, ""},
     {"a call in a thought", "Think of the sea." + kCall, [](Json&, ApiFixture&) {}, ""},
+    {"the first of two calls in a thought, where one is wanted",
+     "Think of the sea." + kCall.substr(0, kCall.rfind("</")) + kCall.substr(kCall.find("<｜DSML｜invoke")),
+     [](Json& body, ApiFixture&) {
+       body["tool_choice"] = {{"type", "auto"}, {"disable_parallel_tool_use", true}};
+     },
+     ""},
     {"a thought that the budget closes", "Think of the sea. It is the sea.",
      [](Json& body, ApiFixture&) { body["thinking_budget"] = 7; }, ""},
     {"an answer at the limit", "Think of the sea.</think>It is caf\u00e9 no",

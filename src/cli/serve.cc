@@ -368,8 +368,12 @@ void add_serve(CLI::App& app, Run& run) {
   add_serve_options(*command, *options);
   command->callback([options, &run] {
     run = [options] {
-      check_serve_options(*options);
-      return Serve(*options).run();
+      try {
+        check_serve_options(*options);
+        return Serve(*options).run();
+      } catch (const Error& error) {
+        throw placed_error(*options, error);
+      }
     };
   });
 }

@@ -8,7 +8,6 @@
 #include "text/chat.h"
 #include "text/sampled_tokens.h"
 #include "text/symbols.h"
-#include "text/utf8.h"
 
 namespace lockstep {
 namespace {
@@ -82,10 +81,7 @@ bool Answer::on_token(const Sampled& sampled) {
   const bool was_thinking = parser_.phase() == Phase::reasoning;
   if (was_thinking) budget_.count();
   if (!was_thinking && !states_.empty()) follow(bytes, is_added);
-  if (has_logprobs_) {
-    const bool is_control = is_added && is_symbol(symbol_of(bytes).front());
-    fed_.push_back({sampled, !was_thinking && !is_control, !is_valid_utf8(bytes)});
-  }
+  if (has_logprobs_) fed_.push_back(sampled);
   sampled_.push_back(sampled.token);
   sink_->on_token(choice_, sampled.token, std::exchange(is_first_, false));
   hand_on(parser_.feed_token(bytes, is_added));
@@ -95,22 +91,19 @@ bool Answer::on_token(const Sampled& sampled) {
 void Answer::hand_on(std::vector<ParserEvent> events) {
   for (ParserEvent& event : events) {
     AnswerPiece piece;
-    if (has_logprobs_ && event.kind == ParserEvent::Kind::content && event.last_piece >= 0)
-      piece.tokens = tokens_of(event);
+    if (has_logprobs_ && event.kind == ParserEvent::Kind::content) piece.tokens = tokens_of(event);
     piece.event = std::move(event);
     sink_->on_piece(choice_, std::move(piece));
   }
 }
 
-/// The tokens of a piece of content that no earlier piece had. Tokens before its first one belong to it if they are the
-/// first bytes of its first character.
+/// The tokens of a piece of content that no earlier piece had.
 std::vector<AnswerToken> Answer::tokens_of(const ParserEvent& event) {
   std::vector<AnswerToken> out;
-  const auto end = std::min(static_cast<std::size_t>(event.last_piece) + 1, fed_.size());
-  for (; next_told_ < end; ++next_told_) {
-    const Fed& fed = fed_[next_told_];
-    const bool is_before = static_cast<std::int64_t>(next_told_) < event.first_piece;
-    if (fed.is_visible && (!is_before || fed.is_cut)) out.push_back({fed.sampled, 0});
+  for (const std::int64_t piece : event.pieces) {
+    if (piece < next_told_) continue;
+    out.push_back({fed_.at(static_cast<std::size_t>(piece)), 0});
+    next_told_ = piece + 1;
   }
   return out;
 }

@@ -81,12 +81,6 @@ class Answer : public Guide {
   void on_end(const JobResult& result) override;
 
  private:
-  struct Fed {
-    Sampled sampled;
-    bool is_visible = false;  // may be part of the content
-    bool is_cut = false;      // ends within a character
-  };
-
   void follow(std::string_view bytes, bool is_added);
   void hand_on(std::vector<ParserEvent> events);
   std::vector<AnswerToken> tokens_of(const ParserEvent& event);
@@ -101,8 +95,8 @@ class Answer : public Guide {
   std::optional<Token> thought_end_;
   bool has_logprobs_, is_bound_;
   std::vector<Token> sampled_;
-  std::vector<Fed> fed_;       // all tokens, if log probabilities are asked for
-  std::size_t next_told_ = 0;  // in fed_
+  std::vector<Sampled> fed_;    // all tokens, if log probabilities are asked for
+  std::int64_t next_told_ = 0;  // in fed_
   bool is_first_ = true;
   std::vector<float> scratch_;  // of mask()
 };

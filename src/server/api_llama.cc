@@ -55,6 +55,7 @@ CompletionAsk read_completion(const Json& json, const ApiState& api) {
 CompletionAsk read_infill(const Json& json, const ApiState& api) {
   const Fields body(json);
   CompletionAsk ask = read_common(body, api);
+  ask.field = "input_prefix";
   CompletionPrompt prompt;
   if (const Json* extra = body.array("input_extra"))
     for (std::size_t i = 0; i < extra->size(); ++i) {
@@ -101,6 +102,10 @@ class LlamaReply : public CompletionReply {
     const Choice& one = choice(0);
     const Usage u = usage();
     const bool is_cut = one.output.finish_reason == FinishReason::length;
+    Json settings = {{"seed", seed_}};
+    settings.update(sampling_told(ask().generation.sampling, ask().generation.penalty_last_n));
+    settings.update(
+        {{"stop", ask().generation.stops}, {"n_predict", ask().generation.limit}, {"stream", ask().is_stream}});
     return {{"index", 0},
             {"content", content},
             {"tokens", ids_of(tokens)},
@@ -110,15 +115,7 @@ class LlamaReply : public CompletionReply {
             {"tokens_predicted", u.completion},
             {"tokens_evaluated", u.prompt},
             {"tokens_cached", u.prompt + u.completion},
-            {"generation_settings",
-             {{"seed", seed_},
-              {"temperature", ask().generation.sampling.temperature},
-              {"top_k", ask().generation.sampling.top_k},
-              {"top_p", ask().generation.sampling.top_p},
-              {"min_p", ask().generation.sampling.min_p},
-              {"stop", ask().generation.stops},
-              {"n_predict", ask().generation.limit},
-              {"stream", ask().is_stream}}},
+            {"generation_settings", std::move(settings)},
             {"prompt", ask().prompts[0].text},
             {"has_new_line", one.output.content.find('\n') != std::string::npos},
             {"truncated", false},  // a prompt that does not fit is an error

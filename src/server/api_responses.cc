@@ -152,22 +152,30 @@ class ResponseReply : public Reply {
  private:
   enum class Part { none, reasoning, message, call };
 
-  Json reasoning_item(const std::string& text) const {
+  static constexpr const char* kInProgress = "in_progress";
+
+  /// Of an item that ends here, where nothing comes after it if it `is_last`: then the limit may have cut it.
+  static const char* status_of(const Choice& one, bool is_last) {
+    return is_last && one.has_ended && one.output.finish_reason == FinishReason::length ? "incomplete" : "completed";
+  }
+
+  Json reasoning_item(const std::string& text, const char* status) const {
     Json summary = Json::array();
     if (!text.empty()) summary.push_back({{"type", "summary_text"}, {"text", text}});
     return {{"type", "reasoning"},
             {"id", reasoning_id_},
+            {"status", status},
             {"summary", std::move(summary)},
             {"content", Json::array()},
             {"encrypted_content", options_.encrypts_reasoning ? Json(replay_key_) : Json(nullptr)}};
   }
 
-  Json message_item(const std::string& text, const std::vector<AnswerToken>& tokens, bool is_done) const {
+  Json message_item(const std::string& text, const std::vector<AnswerToken>& tokens, const char* status) const {
     Json content = Json::array();
-    if (is_done) content.push_back(text_part(text, tokens));
+    if (status != kInProgress) content.push_back(text_part(text, tokens));
     return {{"type", "message"},
             {"id", message_id_},
-            {"status", is_done ? "completed" : "in_progress"},
+            {"status", status},
             {"role", "assistant"},
             {"content", std::move(content)}};
   }
@@ -205,8 +213,10 @@ class ResponseReply : public Reply {
 
   Json whole_output(const Choice& one) const {
     Json out = Json::array();
-    if (!one.output.reasoning.empty()) out.push_back(reasoning_item(one.output.reasoning));
-    if (!one.output.content.empty()) out.push_back(message_item(one.output.content, one.tokens, true));
+    const bool has_text = !one.output.content.empty();
+    if (!one.output.reasoning.empty())
+      out.push_back(reasoning_item(one.output.reasoning, status_of(one, !has_text && !one.has_called)));
+    if (has_text) out.push_back(message_item(one.output.content, one.tokens, status_of(one, !one.has_called)));
     for (std::size_t k = 0; k < one.output.tool_calls.size(); ++k) {
       const ParsedCall& call = one.output.tool_calls[k];
       out.push_back(call_item(find_tool(ask_.tools, call.name), call.name, one.call_ids[k], call.arguments, true));
@@ -233,8 +243,8 @@ class ResponseReply : public Reply {
                 {"parallel_tool_calls", ask_.tool_use.is_parallel},
                 {"tool_choice", said("tool_choice", "auto")},
                 {"tools", said("tools", Json::array())},
-                {"temperature", ask_.generation.sampling.temperature},
-                {"top_p", ask_.generation.sampling.top_p},
+                {"temperature", short_number(ask_.generation.sampling.temperature)},
+                {"top_p", short_number(ask_.generation.sampling.top_p)},
                 {"max_output_tokens", said("max_output_tokens", nullptr)},
                 {"previous_response_id", said("previous_response_id", nullptr)},
                 {"reasoning", said("reasoning", {{"effort", nullptr}, {"summary", nullptr}})},
@@ -278,8 +288,8 @@ class ResponseReply : public Reply {
     if (part_ == part) return;
     close();
     part_ = part;
-    const Json item = part == Part::reasoning ? reasoning_item({})
-                      : part == Part::message ? message_item({}, {}, false)
+    const Json item = part == Part::reasoning ? reasoning_item({}, kInProgress)
+                      : part == Part::message ? message_item({}, {}, kInProgress)
                                               : call_item(call_, call_name_, call_id_, {}, false);
     item_id_ = item["id"].get<std::string>();
     event("response.output_item.added", {{"output_index", index_}, {"item", item}});
@@ -292,17 +302,18 @@ class ResponseReply : public Reply {
 
   void close() {
     if (part_ == Part::none) return;
+    const char* status = status_of(choice(0), true);  // before the end of the answer: completed
     Json item;
     switch (part_) {
       case Part::none:
         break;
       case Part::reasoning:
-        item = reasoning_item(text_);
+        item = reasoning_item(text_, status);
         part_event("response.reasoning_summary_text.done", {{"summary_index", 0}, {"text", text_}});
         part_event("response.reasoning_summary_part.done", {{"summary_index", 0}, {"part", item["summary"][0]}});
         break;
       case Part::message:
-        item = message_item(text_, tokens_, true);
+        item = message_item(text_, tokens_, status);
         part_event("response.output_text.done",
                    {{"content_index", 0}, {"text", text_}, {"logprobs", item["content"][0]["logprobs"]}});
         part_event("response.content_part.done", {{"content_index", 0}, {"part", item["content"][0]}});
@@ -373,7 +384,7 @@ void answer_response(const ApiShared& api, const std::shared_ptr<Exchange>& exch
   const std::int64_t alternatives = fields.integer("top_logprobs").value_or(0);
   if (alternatives < 0 || alternatives > 20) fields.refuse("top_logprobs", "0 to 20");
   if (alternatives > 0) ask.logprobs = static_cast<int>(alternatives);
-  const Plan plan = plan_ask(*api, ask, Family::openai);
+  const Plan plan = plan_ask(*api, ask, Family::openai, "input");
   options.request = body;
   options.body_bytes = exchange->request().body.size();
   std::make_shared<ResponseReply>(api, exchange, std::move(ask), std::move(options))->start(plan);

@@ -66,18 +66,18 @@ void fill_in_the_middle(CompletionPrompt& prompt, const std::string& suffix, con
 void check_prompts(const CompletionAsk& ask, const ApiState& api) {
   for (const CompletionPrompt& prompt : ask.prompts) {
     if (prompt.at_least > 0)
-      throw overflow_error(Family::openai, static_cast<std::int64_t>(prompt.at_least), api.context, false);
+      throw overflow_error(Family::openai, static_cast<std::int64_t>(prompt.at_least), api.context, ask.field, false);
     const auto size = static_cast<std::int64_t>(prompt.tokens.size());
     const bool needs_room = ask.generation.limit != 0;
     if (size > api.context || (needs_room && size == api.context))
-      throw overflow_error(Family::openai, size, api.context);
+      throw overflow_error(Family::openai, size, api.context, ask.field);
     if (prompt.tokens.empty()) throw ApiError(400, "prompt: empty, expected text or tokens", "prompt");
   }
 }
 
 void CompletionReply::run() {
   answers_per_prompt_ = ask_.count;
-  seed_ = ask_.generation.sampling.seed;
+  seed_ = seed_told(ask_.generation.sampling);
   std::vector<Job> jobs;
   for (const CompletionPrompt& prompt : ask_.prompts) {
     prompt_tokens_ += static_cast<std::int64_t>(prompt.tokens.size());

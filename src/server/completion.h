@@ -25,6 +25,7 @@ struct CompletionAsk {
   int logprobs = -1;
   GenerationFields generation;
   std::vector<CompletionPrompt> prompts;
+  std::string field = "prompt";  // where they stand in the request
 };
 
 bool is_token_list(const Json& value);

@@ -235,6 +235,15 @@ void Connection::fill_request() {
   if (is_head_) request.method = "GET";
 }
 
+/// Source: RFC 9112, section 3.2.
+void Connection::check_host() {
+  const std::size_t hosts = parser_->get().count(http::field::host);
+  if (hosts == 1 || (hosts == 0 && is_http10_)) return;
+  should_close_ = true;
+  if (hosts == 0) throw ApiError(400, "Host: missing, expected the server's name and port");
+  throw ApiError(400, "Host: " + std::to_string(hosts) + " of them, expected one");
+}
+
 /// The header is whole: everything that can be refused without the body is.
 void Connection::on_head() {
   fill_request();
@@ -244,6 +253,7 @@ void Connection::on_head() {
   try {
     split_target(request);
     request.family = family_of(request.path, request.headers);
+    check_host();
   } catch (const ApiError& error) {
     return refuse(error);
   }

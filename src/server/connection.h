@@ -72,6 +72,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool begin_request();
   bool read_head();
   bool read_body();
+  void check_host();
   void on_head();
   void fill_request();
   void describe_unfinished();

@@ -22,12 +22,15 @@ float number_or(const Fields& body, const char* key, float otherwise, float leas
   return static_cast<float>(*value);
 }
 
-std::uint64_t seed_of(const Fields& body) {
+void read_seed(const Fields& body, SamplerParams& sampling) {
   const Json* seed = body.find("seed");
-  if (seed == nullptr) return random_seed();
-  if (seed->is_number_unsigned()) return seed->get<std::uint64_t>();
+  if (seed != nullptr && seed->is_number_unsigned()) {
+    sampling.seed = seed->get<std::uint64_t>();
+    return;
+  }
   const std::int64_t value = body.integer("seed").value_or(-1);
-  return value == -1 ? random_seed() : static_cast<std::uint64_t>(value);
+  sampling.seed = value == -1 ? random_seed() : static_cast<std::uint64_t>(value);
+  sampling.is_seed_signed = value < -1;
 }
 
 Token biased_token(const std::string& name, const Json& id, int vocabulary) {
@@ -131,7 +134,7 @@ GenerationFields read_generation(const Fields& body, const ServerSettings& setti
   out.penalise_prompt =
       sampling.repetition_penalty != 1 && sampling.presence_penalty == 0 && sampling.frequency_penalty == 0;
   sampling.logit_bias = read_bias(body, vocabulary);
-  sampling.seed = seed_of(body);
+  read_seed(body, sampling);
   read_stops(body, "stop", out.stops);
   read_stops(body, "stop_sequences", out.stops);
   out.limit = limit_of(body, settings.max_tokens, allows_zero);
@@ -139,6 +142,30 @@ GenerationFields read_generation(const Fields& body, const ServerSettings& setti
   const std::string tier = body.text("service_tier");
   out.priority = (tier == "priority") - (tier == "flex");
   return out;
+}
+
+Json short_number(float value) {
+  char text[32];
+  const auto written = std::to_chars(text, text + sizeof text, value);
+  double out = 0;
+  std::from_chars(text, written.ptr, out);
+  return out;
+}
+
+Json seed_told(const SamplerParams& sampling) {
+  const auto value = static_cast<std::int64_t>(sampling.seed);
+  return sampling.is_seed_signed && value < -1 ? Json(value) : Json(sampling.seed);
+}
+
+Json sampling_told(const SamplerParams& sampling, std::size_t penalty_last_n) {
+  return {{"temperature", short_number(sampling.temperature)},
+          {"top_k", sampling.top_k},
+          {"top_p", short_number(sampling.top_p)},
+          {"min_p", short_number(sampling.min_p)},
+          {"repeat_penalty", short_number(sampling.repetition_penalty)},
+          {"repeat_last_n", penalty_last_n > 0 ? Json(penalty_last_n) : Json(-1)},
+          {"frequency_penalty", short_number(sampling.frequency_penalty)},
+          {"presence_penalty", short_number(sampling.presence_penalty)}};
 }
 
 }  // namespace lockstep

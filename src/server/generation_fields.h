@@ -27,4 +27,12 @@ struct GenerationFields {
 GenerationFields read_generation(const Fields& body, const ServerSettings& settings, int vocabulary,
                                  bool allows_zero = false);
 
+/// The shortest decimal that reads back as the same float: 1.7, which is 1.7000000476837158 as a double.
+Json short_number(float value);
+/// The seed as it was given. Of the answers after the first, whose seeds count on, -1 is told by its 64 bits: as a
+/// request's field it would be random.
+Json seed_told(const SamplerParams& sampling);
+/// What a request or the server's settings say of sampling, but for the seed and the biases; by the fields' names.
+Json sampling_told(const SamplerParams& sampling, std::size_t penalty_last_n);
+
 }  // namespace lockstep

@@ -5,6 +5,8 @@
 #include <ctime>
 #include <utility>
 
+#include "server/fields.h"
+#include "server/generation_fields.h"
 #include "server/page.h"
 #include "text/python_json.h"
 #include "text/utf8.h"
@@ -26,15 +28,6 @@ Json object_of(const HttpRequest& request) {
   Json body = parse_json(request.body.empty() ? std::string_view("{}") : request.body, "body");
   if (!body.is_object()) throw ApiError(400, std::string("body: a JSON ") + body.type_name() + ", expected an object");
   return body;
-}
-
-/// A field that is true or false; null and absent are the default.
-bool flag_of(const Json& body, const char* name, bool fallback) {
-  const auto found = body.find(name);
-  if (found == body.end() || found->is_null()) return fallback;
-  if (!found->is_boolean())
-    throw ApiError(400, std::string(name) + ": a JSON " + found->type_name() + ", expected true or false", name);
-  return found->get<bool>();
 }
 
 // --- /health
@@ -60,30 +53,27 @@ void add_health(Router& router, const Handler& handler) {
 // --- /props and /slots
 
 Json sampling_of(const ServerSettings& settings) {
-  return {{"temperature", settings.temperature},
-          {"top_k", settings.top_k},
-          {"top_p", settings.top_p},
-          {"min_p", settings.min_p},
-          {"n_predict", settings.max_tokens},
-          {"max_tokens", settings.max_tokens}};
+  SamplerParams sampling;
+  sampling.temperature = settings.temperature;
+  sampling.top_k = settings.top_k;
+  sampling.top_p = settings.top_p;
+  sampling.min_p = settings.min_p;
+  Json told = sampling_told(sampling, 0);
+  told["n_predict"] = settings.max_tokens;
+  told["max_tokens"] = settings.max_tokens;
+  return told;
 }
 
 /// What the answer in a slot was asked for, without any of its text.
 Json params_of(const SchedulerStatus::Slot& slot) {
-  const SamplerParams& sampling = slot.sampling;
-  return {{"seed", sampling.seed},
-          {"temperature", sampling.temperature},
-          {"top_k", sampling.top_k},
-          {"top_p", sampling.top_p},
-          {"min_p", sampling.min_p},
-          {"repeat_penalty", sampling.repetition_penalty},
-          {"frequency_penalty", sampling.frequency_penalty},
-          {"presence_penalty", sampling.presence_penalty},
-          {"n_predict", slot.wanted},
-          {"max_tokens", slot.wanted},
-          {"n_probs", std::max(slot.logprobs, 0)},
-          {"logit_bias_count", sampling.logit_bias.size()},
-          {"stop_count", slot.stops}};
+  Json told = {{"seed", seed_told(slot.sampling)}};
+  told.update(sampling_told(slot.sampling, slot.penalty_last_n));
+  told.update({{"n_predict", slot.wanted},
+               {"max_tokens", slot.wanted},
+               {"n_probs", std::max(slot.logprobs, 0)},
+               {"logit_bias_count", slot.sampling.logit_bias.size()},
+               {"stop_count", slot.stops}});
+  return told;
 }
 
 /// Everything in effect, by the names of the options that set it.
@@ -102,10 +92,10 @@ Json settings_of(const ServerSettings& s) {
           {"effort", s.effort},
           {"thinking_budget", s.thinking_budget},
           {"max_tokens", s.max_tokens},
-          {"temperature", s.temperature},
-          {"top_p", s.top_p},
+          {"temperature", short_number(s.temperature)},
+          {"top_p", short_number(s.top_p)},
           {"top_k", s.top_k},
-          {"min_p", s.min_p},
+          {"min_p", short_number(s.min_p)},
           {"keep_alive_seconds", s.keep_alive_seconds},
           {"slots", scheduler.slots},
           {"queue", scheduler.queue},
@@ -158,7 +148,7 @@ Json slots_of(const SchedulerStatus& status, const ServerSettings& settings) {
          {"next_token",
           {{"has_next_token", slot.is_busy},
            {"n_decoded", slot.stats.generated},
-           {"n_remain", slot.is_busy ? Json(slot.limit - std::max(slot.done, slot.stats.prompt)) : Json(-1)}}},
+           {"n_remain", slot.is_busy ? Json(slot.limit - slot.stats.prompt - slot.stats.generated) : Json(-1)}}},
          {"lockstep",
           {{"is_prefilling", slot.is_prefilling},
            {"prompt_tokens", slot.stats.prompt},
@@ -228,18 +218,15 @@ void answer_model(const Shared& exchange, const OperationsSources& from) {
 
 void answer_tokenize(const Shared& exchange, const Tokenizer& tokenizer) {
   const Json body = object_of(exchange->request());
-  const auto content = body.find("content");
-  if (content == body.end() || !content->is_string())
-    throw ApiError(
-        400,
-        std::string("content: ") + (content == body.end() ? "missing" : content->type_name()) + ", expected a string",
-        "content");
-  const bool adds_bos = flag_of(body, "add_special", false);
-  const Trust trust = flag_of(body, "parse_special", true) ? Trust::trusted : Trust::untrusted;
-  const bool has_pieces = flag_of(body, "with_pieces", false);
+  const Fields fields(body);
+  if (!fields.has("content")) fields.refuse("content", "a string");
+  const std::string content = fields.text("content");
+  const bool adds_bos = fields.flag("add_special", false);
+  const Trust trust = fields.flag("parse_special", true) ? Trust::trusted : Trust::untrusted;
+  const bool has_pieces = fields.flag("with_pieces", false);
   std::vector<Token> tokens;
   if (adds_bos && tokenizer.bos()) tokens.push_back(*tokenizer.bos());
-  const std::vector<Token> encoded = tokenizer.encode(content->get_ref<const std::string&>(), trust);
+  const std::vector<Token> encoded = tokenizer.encode(content, trust);
   tokens.insert(tokens.end(), encoded.begin(), encoded.end());
   if (!has_pieces) return answer(exchange, {{"tokens", tokens}});
   Json pieces = Json::array();
@@ -257,12 +244,9 @@ void answer_tokenize(const Shared& exchange, const Tokenizer& tokenizer) {
 
 void answer_detokenize(const Shared& exchange, const Tokenizer& tokenizer) {
   const Json body = object_of(exchange->request());
-  const auto list = body.find("tokens");
-  if (list == body.end() || !list->is_array())
-    throw ApiError(400,
-                   std::string("tokens: ") + (list == body.end() ? "missing" : list->type_name()) +
-                       ", expected an array of token ids",
-                   "tokens");
+  const Fields fields(body);
+  const Json* list = fields.find("tokens");
+  if (list == nullptr || !list->is_array()) fields.refuse("tokens", "an array of token ids");
   std::vector<Token> tokens;
   tokens.reserve(list->size());
   for (const Json& item : *list) {

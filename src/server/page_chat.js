@@ -235,7 +235,7 @@ function take(turn, data, began) {
   if (chunk.usage) turn.usage = chunk.usage;
   if (chunk.lockstep) {
     turn.rates = chunk.lockstep;
-    turn.seed = data.match(/"lockstep":\s*{[^{}]*"seed":\s*(\d+)/)?.[1];  // all of its digits
+    turn.seed = data.match(/"lockstep":\s*{[^{}]*"seed":\s*(-?\d+)/)?.[1];  // all of its digits
   }
   const choice = chunk.choices?.[0];
   if (!choice) return;

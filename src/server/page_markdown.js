@@ -7,7 +7,7 @@
 import {copy_button, make} from './page_dom.js';
 
 const kFence = /^ {0,3}(`{3,}|~{3,})([^`]*)$/;
-const kHeading = /^ {0,3}(#{1,6})\s+(.*)$/;
+const kHeading = /^ {0,3}(#{1,6})\s+(\S.*)$/;
 const kRule = /^ {0,3}([-*_])(?:[ \t]*\1){2,}[ \t]*$/;
 const kQuote = /^ {0,3}> ?/;
 const kItem = /^(\s*)([-*+]|\d{1,9}[.)])(\s+|$)/;
@@ -65,8 +65,9 @@ function block_at(lines, i, depth) {
       return {node, end: i + 1};
     }
     if (kRule.test(line)) return {node: make('hr'), end: i + 1};
-    if (kQuote.test(line)) return quote_at(lines, i, depth);
-    if (kItem.test(line)) return list_at(lines, i, depth);
+    const begun = kQuote.test(line) ? quote_at(lines, i, depth) : kItem.test(line) ? list_at(lines, i, depth) : null;
+    if (begun && !is_empty(begun.node)) return begun;
+    if (begun) return {node: make('p', {}, lines.slice(i, begun.end).join('\n').trim()), end: begun.end};
     if (is_table(lines, i)) return table_at(lines, i);
   }
   let end = i + 1;
@@ -74,6 +75,11 @@ function block_at(lines, i, depth) {
   const node = make('p');
   add_inline(node, lines.slice(i, end).join('\n'));
   return {node, end};
+}
+
+/// A mark that holds nothing would not be seen: "-" or "21." may be all that was said.
+function is_empty(node) {
+  return node.textContent === '' && !node.querySelector('hr, .code, .wide');
 }
 
 /// Whether a paragraph ends before this line.

@@ -111,14 +111,15 @@ std::size_t counted_tokens(std::int64_t context) { return static_cast<std::size_
 
 /// Agents read both numbers out of these words, Anthropic's to the letter; so that a text was not counted to its end is
 /// said behind them, or only by the documentation.
-ApiError overflow_error(Family family, std::int64_t tokens, std::int64_t context, bool is_exact) {
+ApiError overflow_error(Family family, std::int64_t tokens, std::int64_t context, const std::string& field,
+                        bool is_exact) {
   const std::string n = std::to_string(tokens), most = std::to_string(context);
   const std::string rest = is_exact ? "" : " It has at least " + n + ": they were not counted further.";
   if (family == Family::anthropic) return ApiError(400, "prompt is too long: " + n + " tokens > " + most + " maximum");
   return ApiError(400,
                   "This model's maximum context length is " + most + " tokens. However, your messages resulted in " +
                       n + " tokens. Your input exceeds the context window of this model." + rest,
-                  "messages", "context_length_exceeded")
+                  field, "context_length_exceeded")
       .with({{"n_prompt_tokens", tokens}, {"n_ctx", context}});
 }
 
@@ -136,13 +137,13 @@ Job job_of(const ApiState& api, const GenerationFields& fields) {
   return job;
 }
 
-Plan plan_ask(ApiState& api, const Ask& ask, Family family) {
+Plan plan_ask(ApiState& api, const Ask& ask, Family family, const char* field) {
   Plan plan;
   plan.prompt = render_ask(ask);
   Tokenizer::Bounded encoded = api.tokenizer().encode(plan.prompt, counted_tokens(api.context));
   const auto size = static_cast<std::int64_t>(encoded.at_least);
   if (size >= api.context)  // at least one token must have room
-    throw overflow_error(family, size, api.context, encoded.is_whole);
+    throw overflow_error(family, size, api.context, field, encoded.is_whole);
   plan.tokens = std::move(encoded.tokens);
   plan.job = job_of(api, ask.generation);
   plan.job.logprobs = ask.logprobs;

@@ -23,8 +23,8 @@ Prompt render_ask(const Ask& ask);
 std::vector<Token> count_ask(const ApiState& api, const Ask& ask);
 
 /// Throws ApiError 400: for a prompt that leaves no room in the context, in the words that clients of the family look
-/// for; and for a schema that cannot be kept to.
-Plan plan_ask(ApiState& api, const Ask& ask, Family family);
+/// for; and for a schema that cannot be kept to. `field` is where the request has the conversation.
+Plan plan_ask(ApiState& api, const Ask& ask, Family family, const char* field = "messages");
 
 /// What a job takes from a request's fields.
 Job job_of(const ApiState& api, const GenerationFields& fields);
@@ -33,7 +33,8 @@ Job job_of(const ApiState& api, const GenerationFields& fields);
 /// far from it is not read to its end.
 std::size_t counted_tokens(std::int64_t context);
 
-/// The error for a prompt of `tokens`, or of at least so many, that does not fit.
-ApiError overflow_error(Family family, std::int64_t tokens, std::int64_t context, bool is_exact = true);
+/// The error for a prompt of `tokens`, or of at least so many, that does not fit; `field` is where the request has it.
+ApiError overflow_error(Family family, std::int64_t tokens, std::int64_t context, const std::string& field,
+                        bool is_exact = true);
 
 }  // namespace lockstep

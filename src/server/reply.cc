@@ -54,7 +54,7 @@ Reply::Reply(ApiShared api, std::shared_ptr<Exchange> exchange, std::string mode
 void Reply::start(const Plan& plan, int count) {
   prompt_tokens_ = static_cast<std::int64_t>(plan.tokens.size());
   answers_per_prompt_ = count;
-  seed_ = plan.job.sampling.seed;
+  seed_ = seed_told(plan.job.sampling);
   begun_ = plan.answer.begun;
   if (api_->trace)
     trace_ = {{"path", exchange_->request().path}, {"prompt", plan.prompt.text()}, {"prompt_tokens", plan.tokens}};
@@ -79,6 +79,8 @@ void Reply::submit(std::vector<Job> jobs) {
                    "n");
   const std::lock_guard lock(mutex_);  // answers wait until the headers are out
   choices_.resize(jobs.size());
+  if (!trace_.is_null())
+    for (Choice& one : choices_) one.trace = {{"tokens", Json::array()}, {"events", Json::array()}};
   left_ = static_cast<int>(jobs.size());
   for (Job& job : jobs) {
     std::optional<Scheduler::Refusal> refusal;
@@ -143,7 +145,10 @@ void Reply::on_piece(int i, AnswerPiece piece) {
   guarded([&] {
     Choice& to = choice(i);
     const ParserEvent& event = piece.event;
-    if (event.kind == ParserEvent::Kind::call_begin) to.call_ids.push_back(random_id(call_id_prefix()));
+    if (event.kind == ParserEvent::Kind::call_begin) {
+      to.call_ids.push_back(random_id(call_id_prefix()));
+      to.has_called = true;
+    }
     if (!trace_.is_null()) to.trace["events"].push_back(trace_of(event));
     if (is_stream_) stream_piece(i, piece);
     append(to.output, event);

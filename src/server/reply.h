@@ -42,6 +42,7 @@ class Reply : public AnswerSink, public std::enable_shared_from_this<Reply> {
     std::vector<AnswerToken> tokens;    // with log probabilities
     AnswerEnd end;
     bool has_ended = false;
+    bool has_called = false;   // a call began, whether or not it became whole
     std::int64_t sampled = 0;  // tokens so far, whether or not there is text of them
     Json trace = Json::object();
   };
@@ -93,7 +94,7 @@ class Reply : public AnswerSink, public std::enable_shared_from_this<Reply> {
 
   std::int64_t prompt_tokens_ = 0;  // of all prompts
   int answers_per_prompt_ = 1;
-  std::uint64_t seed_ = 0;
+  Json seed_ = 0;  // as it is told
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -1,7 +1,6 @@
 #include "text/output_parser.h"
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include "base/error.h"
@@ -39,8 +38,9 @@ OutputParser::Events OutputParser::feed(std::string_view bytes) {
 OutputParser::Events OutputParser::feed_token(std::string_view bytes, bool is_added) {
   if (is_done_) return {};
   text_ += spelled_.finish();
+  if (is_added) text_ += utf8_.finish();  // of the token before, whose character nothing completes
   piece_begins_.push_back(text_.size());
-  take(is_added ? utf8_.finish() + symbol_of(bytes) : utf8_.push(bytes));
+  take(is_added ? symbol_of(bytes) : utf8_.push(bytes));
   return std::exchange(out_, {});
 }
 
@@ -153,11 +153,11 @@ void OutputParser::open_marker(std::size_t begin, std::size_t open, const Openin
   const bool is_orphan = opening.kind == Kind::invoke;
   is_trial_ = phase_ == Phase::reasoning;
   quote_ = Quote::none;
-  block_ = std::make_unique<CallBlock>(
-      schemas_, CallBlock::Settings{.marker = opening.marker,
-                                    .is_orphan = is_orphan,
-                                    .is_strict = is_trial_,
-                                    .parallel_tool_calls = options_.parallel_tool_calls || is_trial_});
+  block_ =
+      std::make_unique<CallBlock>(schemas_, CallBlock::Settings{.marker = opening.marker,
+                                                                .is_orphan = is_orphan,
+                                                                .is_strict = is_trial_,
+                                                                .parallel_tool_calls = options_.parallel_tool_calls});
   block_begin_ = begin;
   opening_end_ = is_orphan ? open : open + opening.size;
   block_is_orphan_ = is_orphan;
@@ -227,8 +227,16 @@ bool OutputParser::advance_block() {
 }
 
 /// A block in reasoning: a call only if the generation ends right after it. Any other text, and it was only text.
+/// Without parallel calls the first complete one ends the generation, as in the answer.
 bool OutputParser::advance_trial() {
   const std::size_t think_end = text_.find(kSymbolThinkEnd, at_);
+  if (!options_.parallel_tool_calls) {
+    at_ += block_->push(std::string_view(text_).substr(0, think_end).substr(at_), trial_);
+    if (block_->state() == CallBlock::State::closed && block_->calls() > 0 && block_->all_known()) {
+      accept_trial();
+      return true;
+    }
+  }
   if (think_end != std::string::npos) {  // no other block before it can be a call either
     drop_trial();
     show(block_begin_, think_end);
@@ -304,10 +312,6 @@ void OutputParser::settle_held(GenerationEnd why) {
 
 void OutputParser::accept_trial() {
   Events events = std::exchange(trial_, {});
-  if (!options_.parallel_tool_calls) {
-    is_faithful_ = is_faithful_ && block_->calls() == 1;
-    std::erase_if(events, [](const ParserEvent& event) { return event.call > 0; });
-  }
   phase_ = Phase::content;
   answer_begin_ = block_begin_;
   is_trial_ = false;
@@ -443,7 +447,7 @@ void OutputParser::flush_content() {
 void OutputParser::let_go(std::string text) {
   if (!text.empty()) {
     ParserEvent event{.kind = ParserEvent::Kind::content};
-    std::tie(event.first_piece, event.last_piece) = pop_pieces(text.size());
+    event.pieces = pop_pieces(text.size());
     event.text = std::move(text);
     emit(std::move(event));
   }
@@ -452,19 +456,18 @@ void OutputParser::let_go(std::string text) {
   is_done_ = true;
 }
 
-std::pair<std::int64_t, std::int64_t> OutputParser::pop_pieces(std::size_t bytes) {
-  std::int64_t first = -1, last = -1;
+std::vector<std::int64_t> OutputParser::pop_pieces(std::size_t bytes) {
+  std::vector<std::int64_t> pieces;
   while (bytes > 0 && !shares_.empty()) {
     Share& share = shares_.front();
-    if (first < 0) first = share.piece;
-    last = share.piece;
+    if (pieces.empty() || pieces.back() != share.piece) pieces.push_back(share.piece);
     const std::size_t taken = std::min(bytes, share.bytes);
     bytes -= taken;
     share.bytes -= taken;
     if (share.bytes > 0) break;
     shares_.pop_front();
   }
-  return {first, last};
+  return pieces;
 }
 
 void OutputParser::emit(ParserEvent event) {
@@ -475,7 +478,8 @@ void OutputParser::emit(ParserEvent event) {
     return;
   }
   out_.back().text += event.text;
-  out_.back().last_piece = event.last_piece;
+  for (const std::int64_t piece : event.pieces)
+    if (out_.back().pieces.empty() || out_.back().pieces.back() != piece) out_.back().pieces.push_back(piece);
 }
 
 ParsedOutput parse_output(std::string_view text, ParserOptions options, GenerationEnd end) {

@@ -96,7 +96,7 @@ class OutputParser {
   void flush_content();
   void let_go(std::string text);
   void emit(ParserEvent event);
-  std::pair<std::int64_t, std::int64_t> pop_pieces(std::size_t bytes);
+  std::vector<std::int64_t> pop_pieces(std::size_t bytes);
 
   ParserOptions options_;
   ToolSchemas schemas_;

@@ -25,8 +25,9 @@ struct ParserEvent {
   bool is_complete = true;
   std::string closing = {}, markup = {};
 
-  // Of content: the first and last feed_token call, from 0, whose text this is; -1 for text that came by feed().
-  std::int64_t first_piece = -1, last_piece = -1;
+  // Of content: the feed_token calls, counted from 0, whose text this is. The last one's may go on in the next event.
+  // Empty for text that came by feed().
+  std::vector<std::int64_t> pieces = {};
 
   bool operator==(const ParserEvent&) const = default;
 };

@@ -270,6 +270,10 @@ Json parse_json(std::string_view text, std::string_view what) {
   const std::string_view source = may_have_surrogates ? std::string_view(clean) : text;
   if (!Json::sax_parse(source.begin(), source.end(), &builder))
     throw Error(Error::Kind::bad_argument, std::string(what) + ": not JSON: " + builder.message());
+  // The reader takes one for the end of the text, and looks at nothing behind it.
+  if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos)
+    throw Error(Error::Kind::bad_argument,
+                std::string(what) + ": not JSON: a NUL byte at " + std::to_string(nul) + ", expected text to the end");
   return builder.take();
 }
 

@@ -9,7 +9,7 @@ import {join} from 'node:path';
 import {after, before, test} from 'node:test';
 
 import {Browser} from './browser.mjs';
-import {kMarkdown, kMarkup, kSeed, start_standin} from './standin.mjs';
+import {kMarkdown, kMarkup, start_standin} from './standin.mjs';
 
 const kTools = JSON.stringify(['get_weather', 'get_time'].map((name) => ({
   type: 'function', function: {name, parameters: {type: 'object', properties: {city: {type: 'string'}}}},
@@ -384,13 +384,17 @@ rule('a wrong setting in the folded part is pointed at', async (page, state) => 
   assert.deepEqual([state.requests[0].stop, state.requests[0].presence_penalty], [['stop'], 2]);
 });
 
-rule('the seed of an answer can be kept, to the last digit', async (page, state) => {
-  await ask(page, 'one');
-  await page.click('button', 'Keep the seed');
-  await page.sees(`Seed ${kSeed} is set`);
-  await ask(page, 'two');
-  assert.match(state.texts[1], new RegExp(`"seed":${kSeed}[,}]`));
-});
+for (const seed of ['1234567890123456789', '-77', '-9223372036854775808', '18446744073709551615'])
+  rule(`the seed of an answer can be kept, to the last digit: ${seed}`, async (page, state) => {
+    state.seed = seed;  // two of these have more digits than a number of JavaScript
+    await ask(page, 'one');
+    await page.click('button', 'Keep the seed');
+    await page.sees(`Seed ${seed} is set`);
+    await ask(page, 'two');
+    assert.match(state.texts[1], new RegExp(`"seed":${seed}[,}]`));
+    await page.click('button', 'Settings');
+    assert.ok(await page.eval(() => document.querySelector('#seed').checkValidity()));
+  });
 
 rule('a setting that cannot be is shown and nothing is sent', async (page, state) => {
   const kField = 'Tools a JSON array, as the API takes it; you type the results';
@@ -435,6 +439,15 @@ rule('Markdown becomes nodes', async (page) => {
     ['- a\n\n  b', '<ul><li><p>a</p><p>b</p></li></ul>'],
     ['> q\n> r', '<blockquote><p>q\nr</p></blockquote>'],
     ['a\n\n---\n\nb', '<p>a</p><hr><p>b</p>'],
+    ['# ', '<p># </p>'],
+    ['-', '<p>-</p>'],
+    ['21.', '<p>21.</p>'],
+    ['1) ', '<p>1)</p>'],
+    ['>', '<p>&gt;</p>'],
+    ['- -', '<ul><li>-</li></ul>'],
+    ['-\n-', '<p>-\n-</p>'],
+    ['- a\n-', '<ul><li>a</li><li></li></ul>'],
+    ['> ---', '<blockquote><hr></blockquote>'],
     ['<b>x</b> [l](http://e.com)', '<p>&lt;b&gt;x&lt;/b&gt; [l](http://e.com)</p>'],
   ]) {
     const got = await page.eval(async (words) => {

@@ -37,7 +37,6 @@ for (int i = 0; i < n; ++i) sum = fma(x[i], w[i], sum);  // a line that is longe
 
 Done.`;
 
-export const kSeed = '1234567890123456789';  // more digits than a number of JavaScript has
 
 export const kMarkup = '<img src=x onerror="window.broken = 1"><script>window.broken = 1</script><b>x</b>';
 
@@ -74,6 +73,7 @@ export async function start_standin(port = 0) {
     texts: [],       // the same as they came
     left: 0,         // clients that did not wait for the end
     key: '',         // that is needed
+    seed: '1',       // of every answer, in its digits
     health: null,    // the body of a 503, or null
     has_metrics: true,
     has_disk: true,  // a cache directory
@@ -128,7 +128,7 @@ export async function start_standin(port = 0) {
     const end = {id: 'chatcmpl-1', object: 'chat.completion.chunk', created: 1, model: 'm',
       choices: [{index: 0, delta: {}, finish_reason}],
       lockstep: {prefill_tokens_per_second: 200, decode_tokens_per_second: 12.34, seed: 0, back_end: 'cpu'}};
-    send(JSON.stringify(end).replace('"seed":0', `"seed":${kSeed}`));
+    send(JSON.stringify(end).replace('"seed":0', `"seed":${state.seed}`));
     const usage = {prompt_tokens: 50, completion_tokens: count, total_tokens: 50 + count,
       prompt_tokens_details: {cached_tokens: 30}, completion_tokens_details: {reasoning_tokens: 0}};
     send({id: 'chatcmpl-1', object: 'chat.completion.chunk', created: 1, model: 'm', choices: [], usage});
