@@ -31,6 +31,19 @@ class Spoilt : public Watcher {
 class Room : public test::NanoScheduler {
  protected:
   Room() : NanoScheduler(11) {}
+
+  SchedulerOptions options_with_disk(int slots, const TempDirectory& directory) const {
+    SchedulerOptions out = options(slots);
+    out.cache_dir = directory.path();
+    out.cache_disk_bytes = 1 << 30;
+    return out;
+  }
+  /// Waits until so many states are on the disk, for ten seconds at most; how many there are then.
+  static std::size_t states_on_disk(const Scheduler& scheduler, std::size_t wanted) {
+    for (int i = 0; i < 500 && scheduler.status().disk.states < wanted; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    return scheduler.status().disk.states;
+  }
 };
 
 TEST_F(Room, LogitsThatAreNoNumbersFailTheirJobAndNoOtherWhereverTheyComeFrom) {
@@ -74,39 +87,28 @@ TEST_F(Room, AShortPromptNeedNotWaitUntilEverySlotHasReadALongOne) {
 // Those that end while others run do not wait for the disk.
 TEST_F(Room, StatesThatTheDiskHadNoTimeForAreWrittenWhenThereIsNothingToDo) {
   TempDirectory directory;
-  SchedulerOptions with_disk = options(4);
-  with_disk.cache_dir = directory.path();
-  with_disk.cache_disk_bytes = 1 << 30;
-  Scheduler scheduler(*engine_, with_disk);
+  Scheduler scheduler(*engine_, options_with_disk(4, directory));
   std::vector<std::shared_ptr<Watcher>> watchers;
   for (int i = 0; i < 8; ++i) watchers.push_back(submit(scheduler, some(100), 5));
   for (const auto& watcher : watchers) EXPECT_EQ(watcher->wait().end, JobResult::End::limit);
   // A state at the end of each prompt, and one at the end of each answer.
-  for (int i = 0; i < 500 && scheduler.status().disk.states < 16; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_EQ(scheduler.status().disk.states, 16u);
+  EXPECT_EQ(states_on_disk(scheduler, 16), 16u);
   EXPECT_EQ(submit(scheduler, some(10), 2)->wait().end, JobResult::End::limit) << "and whoever comes is served";
 }
 
 // Another process holds the lock, or the disk is slow.
 TEST_F(Room, ADirectoryThatIsLockedDelaysNoAnswerAndHasAllStatesInTheEnd) {
   TempDirectory directory;
-  SchedulerOptions with_disk = options(1);
-  with_disk.cache_dir = directory.path();
-  with_disk.cache_disk_bytes = 1 << 30;
-  Scheduler scheduler(*engine_, with_disk);
+  Scheduler scheduler(*engine_, options_with_disk(1, directory));
   EXPECT_EQ(submit(scheduler, some(100), 5)->wait().end, JobResult::End::limit);
-  for (int i = 0; i < 500 && scheduler.status().disk.states < 2; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(states_on_disk(scheduler, 2), 2u);
   auto lock = DirectoryLock::take(directory.path(), DirectoryLock::How::alone, 10);
   ASSERT_TRUE(lock);
   for (int i = 0; i < 4; ++i) EXPECT_EQ(submit(scheduler, some(100), 5)->wait().end, JobResult::End::limit);
   submit(scheduler, some(100), 0)->wait();  // behind what the one before left
   EXPECT_LT(scheduler.status().disk.wait_seconds, 0.5) << "all of them, for the one that is stuck";
   lock.reset();
-  for (int i = 0; i < 500 && scheduler.status().disk.states < 11; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_EQ(scheduler.status().disk.states, 11u);
+  EXPECT_EQ(states_on_disk(scheduler, 11), 11u);
 }
 
 TEST_F(Room, WithoutAQueueAsManyAreTakenAsThereAreSlots) {
