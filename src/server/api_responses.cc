@@ -6,6 +6,7 @@
 #include "server/ask.h"
 #include "server/http_error.h"
 #include "server/logprobs.h"
+#include "server/normalise.h"
 #include "server/random_id.h"
 #include "server/reply.h"
 
@@ -21,19 +22,6 @@ struct ResponseOptions {
   bool is_stored = true;
   bool encrypts_reasoning = false;  // it asked for encrypted_content
 };
-
-/// Items as an array: a text is a user's message.
-Json items_of(const Fields& body) {
-  const Json* input = body.find("input");
-  if (input == nullptr) body.refuse("input", "a string or an array of items");
-  const bool is_empty =
-      (input->is_string() && input->get_ref<const std::string&>().empty()) || (input->is_array() && input->empty());
-  if (is_empty && !body.has("previous_response_id"))
-    throw ApiError(400, body.name_of("input") + ": empty, expected a text or at least one item", body.name_of("input"));
-  if (input->is_string()) return Json::array({{{"type", "message"}, {"role", "user"}, {"content", *input}}});
-  if (!input->is_array()) body.refuse("input", "a string or an array of items");
-  return *input;
-}
 
 /// References as what they refer to. One that is not kept is left, for the reader to refuse by name.
 void follow_references(const ApiState& api, Json& items) {
@@ -355,7 +343,7 @@ void answer_response(const ApiShared& api, const std::shared_ptr<Exchange>& exch
   const Fields fields(body);
   if (fields.flag("background", false)) fields.refuse("background", "false: answers are made while the client waits");
   ResponseOptions options;
-  options.input = items_of(fields);
+  options.input = response_input(fields);
   follow_references(*api, options.input);
   options.is_stored = fields.flag("store", true);
   if (const Json* include = fields.array("include"))

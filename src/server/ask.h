@@ -43,7 +43,7 @@ struct Ask {
 Ask read_chat_ask(const Json& body, const ApiSources& sources, ReplayMap& replay);
 /// Anthropic's message.
 Ask read_anthropic_ask(const Json& body, const ApiSources& sources, ReplayMap& replay);
-/// A response; `items` are its input after references were followed.
+/// A response; `items` are response_input's (normalise.h) after references were followed.
 Ask read_response_ask(const Json& body, const Json& items, const ApiSources& sources, ReplayMap& replay);
 
 /// The requested model's name, or the server's. Throws ApiError 404 for another one if the server is strict about it.

@@ -32,8 +32,11 @@ std::vector<ClientMessage> read_chat_messages(const Fields& body, const ReaderOp
 std::vector<ClientMessage> read_anthropic_messages(const Fields& body, std::vector<ClientTool>& tools,
                                                    const ReaderOptions& options);
 
-/// `instructions` and items of responses; `items` are the input after references were followed. Tools that come as
-/// items are added to `tools`, so the request's own must be in it before.
+/// `input` of responses as an array of items: a text is a user's message.
+Json response_input(const Fields& body);
+
+/// `instructions` and items of responses; `items` are response_input's after references were followed. Tools that come
+/// as items are added to `tools`, so the request's own must be in it before.
 std::vector<ClientMessage> read_response_items(const Fields& body, const Json& items, std::vector<ClientTool>& tools,
                                                const ReaderOptions& options);
 

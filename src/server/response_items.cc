@@ -3,6 +3,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/error.h"
 #include "server/http_error.h"
 #include "server/message_parts.h"
 #include "server/normalise.h"
@@ -137,16 +138,25 @@ class Reader {
 
 }  // namespace
 
+Json response_input(const Fields& body) {
+  const Json* input = body.find("input");
+  if (input == nullptr) body.refuse("input", "a string or an array of items");
+  const bool is_empty =
+      (input->is_string() && input->get_ref<const std::string&>().empty()) || (input->is_array() && input->empty());
+  if (is_empty && !body.has("previous_response_id"))
+    throw ApiError(400, body.name_of("input") + ": empty, expected a text or at least one item", body.name_of("input"));
+  if (input->is_string()) return Json::array({{{"type", "message"}, {"role", "user"}, {"content", *input}}});
+  if (!input->is_array()) body.refuse("input", "a string or an array of items");
+  return *input;
+}
+
 std::vector<ClientMessage> read_response_items(const Fields& body, const Json& items, std::vector<ClientTool>& tools,
                                                const ReaderOptions& options) {
+  LOCKSTEP_CHECK(items.is_array());
   Reader reader(tools, options);
   if (std::string text = content_text(body, "instructions", options); !text.empty())
     reader.add(Role::system, std::move(text));
-  if (items.is_string()) {
-    reader.add(Role::user, items.get<std::string>());
-  } else {
-    for (std::size_t i = 0; i < items.size(); ++i) reader.read(Fields(items[i], indexed_name("input", i)));
-  }
+  for (std::size_t i = 0; i < items.size(); ++i) reader.read(Fields(items[i], indexed_name("input", i)));
   return reader.take();
 }
 

@@ -9,6 +9,7 @@
 #include "engine/synth_vocabulary.h"
 #include "server/api.h"
 #include "server/ask.h"
+#include "server/normalise.h"
 #include "text/utf8.h"
 
 namespace {
@@ -46,12 +47,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       case 1:
         ask = read_anthropic_ask(body, sources, world.replay);
         break;
-      default: {
-        const Fields fields(body);
-        const Json* input = fields.find("input");
-        ask = read_response_ask(body, input == nullptr ? Json::array() : *input, sources, world.replay);
+      default:
+        ask = read_response_ask(body, response_input(Fields(body)), sources, world.replay);
         break;
-      }
     }
     const Prompt prompt = render_chat(ask.chat);
     if (!is_valid_utf8(prompt.text())) {
