@@ -519,9 +519,17 @@ TEST(Serve, SizesAreReadByTheirUnit) {
     std::optional<std::uint64_t> bytes;
   } kCases[] = {{"auto", std::nullopt}, {"0", 0},         {"4GB", 4'000'000'000},     {"1.5kb", 1500},
                 {"2GiB", 2u << 30},     {"3m", 3u << 20}, {"1TB", 1'000'000'000'000}, {"7b", 7}};
-  for (const auto& c : kCases) EXPECT_EQ(bytes_from(c.text, "--x"), c.bytes) << c.text;
-  for (const char* text : {"", "GB", "-1", "4 GB", "4XB", "nan", "1e40"})
+  for (const auto& c : kCases) {
+    EXPECT_EQ(bytes_or_auto(c.text, "--x"), c.bytes) << c.text;
+    if (c.bytes) {
+      EXPECT_EQ(bytes_from(c.text, "--x"), *c.bytes) << c.text;
+    }
+  }
+  for (const char* text : {"", "GB", "-1", "4 GB", "4XB", "nan", "1e40"}) {
     EXPECT_THROW(bytes_from(text, "--x"), Error) << text;
+    EXPECT_THROW(bytes_or_auto(text, "--x"), Error) << text;
+  }
+  EXPECT_THROW(bytes_from("auto", "--x"), Error);
 }
 
 TEST(Serve, LoopbackIsKnown) {

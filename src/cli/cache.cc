@@ -172,11 +172,7 @@ void add_cache(CLI::App& app, Run& run) {
   CLI::App* prune = add("prune", "Remove the least recently used states");
   prune->add_option("--bytes", options->bytes, "What may stay, such as 20GB")->required();
   prune->callback([&run, options] {
-    run = [options] {
-      const std::optional<std::uint64_t> bytes = bytes_from(options->bytes, "--bytes");
-      if (!bytes) throw Error(Error::Kind::bad_argument, "--bytes: auto, expected a size as in 20GB");
-      return run_cache_prune(options->directory, *bytes, std::cout);
-    };
+    run = [options] { return run_cache_prune(options->directory, bytes_from(options->bytes, "--bytes"), std::cout); };
   });
 }
 

@@ -8,21 +8,10 @@
 #include "base/error.h"
 
 namespace lockstep {
+namespace {
 
-std::string human_bytes(std::uint64_t bytes) {
-  if (bytes < 1000) return fmt::format("{} B", bytes);
-  double value = static_cast<double>(bytes);
-  const char* unit = "";
-  for (const char* next : {"kB", "MB", "GB", "TB"}) {
-    if (value < 1000) break;
-    value /= 1000;
-    unit = next;
-  }
-  return fmt::format("{:.2f} {}", value, unit);
-}
-
-std::optional<std::uint64_t> bytes_from(std::string_view text, std::string_view option) {
-  if (text == "auto") return std::nullopt;
+/// Nothing if it is no size.
+std::optional<std::uint64_t> read_bytes(std::string_view text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   std::string unit(end, text.data() + text.size());
@@ -36,6 +25,31 @@ std::optional<std::uint64_t> bytes_from(std::string_view text, std::string_view 
   for (const auto& known : kUnits)
     if (error == std::errc() && unit == known.name && value >= 0 && value * known.bytes < 1e18)
       return static_cast<std::uint64_t>(value * known.bytes);
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string human_bytes(std::uint64_t bytes) {
+  if (bytes < 1000) return fmt::format("{} B", bytes);
+  double value = static_cast<double>(bytes);
+  const char* unit = "";
+  for (const char* next : {"kB", "MB", "GB", "TB"}) {
+    if (value < 1000) break;
+    value /= 1000;
+    unit = next;
+  }
+  return fmt::format("{:.2f} {}", value, unit);
+}
+
+std::uint64_t bytes_from(std::string_view text, std::string_view option) {
+  if (const auto bytes = read_bytes(text)) return *bytes;
+  throw Error(Error::Kind::bad_argument, fmt::format("{}: {}, expected a size as in 4GB, 512MiB or 0", option, text));
+}
+
+std::optional<std::uint64_t> bytes_or_auto(std::string_view text, std::string_view option) {
+  if (text == "auto") return std::nullopt;
+  if (const auto bytes = read_bytes(text)) return bytes;
   throw Error(Error::Kind::bad_argument,
               fmt::format("{}: {}, expected a size as in 4GB, 512MiB or 0, or auto", option, text));
 }

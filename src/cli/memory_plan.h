@@ -15,8 +15,10 @@ namespace lockstep {
 /// "11.24 MB"
 std::string human_bytes(std::uint64_t bytes);
 
-/// "512MB", "1.5GiB", "0"; nothing for "auto". Throws Error::bad_argument naming `option`.
-std::optional<std::uint64_t> bytes_from(std::string_view text, std::string_view option);
+/// "512MB", "1.5GiB", "0". Throws Error::bad_argument naming `option`.
+std::uint64_t bytes_from(std::string_view text, std::string_view option);
+/// Nothing for "auto".
+std::optional<std::uint64_t> bytes_or_auto(std::string_view text, std::string_view option);
 
 /// What a back end's models may take: of this machine's memory, or of a device's what is free.
 MemoryLimit memory_limit_of(const DeviceState& device);

@@ -196,8 +196,8 @@ class Serve {
     // What waits to be written is on the host, whose memory is not what a device's plan is about.
     const bool is_on_host = device.total_bytes == 0 && !settings.scheduler.cache_dir.empty();
     const ServePlan memory =
-        plan_serve(model, settings.scheduler.slots, bytes_from(options_.session_ram, "--session-ram"),
-                   bytes_from(options_.cache_ram, "--cache-ram"), limit, options_.model.model,
+        plan_serve(model, settings.scheduler.slots, bytes_or_auto(options_.session_ram, "--session-ram"),
+                   bytes_or_auto(options_.cache_ram, "--cache-ram"), limit, options_.model.model,
                    is_on_host ? DiskCacheOptions().queue_bytes : 0);
     log_.info(plan_text(memory, limit));
     settings.scheduler.context = settings.context;

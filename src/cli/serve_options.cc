@@ -294,7 +294,7 @@ void check_serve_options(ServeOptions& options) {
                 "--cache-disk: " + options.cache_disk + ", expected --cache-dir too, the folder that it is of");
   if (!scheduler.cache_dir.empty()) {
     const std::string size = options.cache_disk.empty() ? kUsualDisk : options.cache_disk;
-    scheduler.cache_disk_bytes = bytes_from(size, "--cache-disk").value_or(0);
+    scheduler.cache_disk_bytes = bytes_from(size, "--cache-disk");
     if (scheduler.cache_disk_bytes == 0)
       throw Error(Error::Kind::bad_argument,
                   "--cache-disk: " + size + ", expected a size above 0 as in 100GB, or no --cache-dir");

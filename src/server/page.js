@@ -253,6 +253,7 @@ function fill_settings() {
   for (const field of fields) field.value = chat.settings[field.name] ?? '';
   check_tools();
   check_stops();
+  check_seed();
   // What is set is seen.
   at('more').open = fields.some((field) => field.value !== '' && at('more').contains(field));
 }
@@ -279,9 +280,18 @@ function check_stops() {
   set_problem(at('stop_strings'), at('stop-problem'), count > 16 ? `${count} strings, expected 16 at most.` : '');
 }
 
+function check_seed() {
+  const seed = at('seed').value;
+  const is_number = /^-?[0-9]{1,20}$/.test(seed);
+  const is_within = is_number && BigInt(seed) >= -(2n ** 63n) && BigInt(seed) < 2n ** 64n;
+  set_problem(at('seed'), at('seed-problem'),
+              seed === '' || is_within ? '' : 'Expected a whole number from −2^63 to 2^64 − 1.');
+}
+
 at('settings-form').addEventListener('input', ({target}) => {
   if (target === at('tools')) check_tools();
   if (target === at('stop_strings')) check_stops();
+  if (target === at('seed')) check_seed();
   const is_number = target.type === 'number';
   chat.settings[target.name] = !is_number ? target.value : target.validity.valid ? target.valueAsNumber : null;
   save(chat);

@@ -396,6 +396,22 @@ for (const seed of ['1234567890123456789', '-77', '-9223372036854775808', '18446
     assert.ok(await page.eval(() => document.querySelector('#seed').checkValidity()));
   });
 
+rule('a seed that cannot be is told and nothing is sent', async (page, state) => {
+  const kField = 'Seed the same seed, the same answer', kProblem = 'Expected a whole number from −2^63 to 2^64 − 1.';
+  await page.click('button', 'Settings');
+  for (const seed of ['18446744073709551616', '-9223372036854775809', '1.5', 'one', '-', '12345678901234567890123']) {
+    await page.fill('textbox', kField, seed);
+    await page.sees(kProblem);
+    await say(page, 'hello');
+    assert.equal(state.requests.length, 0, seed);
+    assert.equal(await page.focus(), `textbox "${kField}"`);
+    await page.fill('textbox', 'Message', '');
+  }
+  await page.fill('textbox', kField, '18446744073709551615');
+  await ask(page, 'hello');
+  assert.match(state.texts[0], /"seed":18446744073709551615}/);
+});
+
 rule('a setting that cannot be is shown and nothing is sent', async (page, state) => {
   const kField = 'Tools a JSON array, as the API takes it; you type the results';
   await page.click('button', 'Settings');
