@@ -152,6 +152,9 @@ class ScriptedSource : public TokenSource {
           guide.mask(logits);
           EXPECT_EQ(logits[static_cast<std::size_t>(sampled.token)], 0.0f)
               << "masked: " << tokenizer_.bytes_of(sampled.token) << " of " << script;
+          if (!guide.masks()) {
+            EXPECT_EQ(std::count(logits.begin(), logits.end(), 0.0f), std::ssize(logits)) << "masked nevertheless";
+          }
         }
       }
       if (job.logprobs >= 0) {

@@ -1,4 +1,4 @@
-lockstep_test(sampler_test SOURCES sampler_test.cc USES engine ops numerics base)
+lockstep_test(sampler_test SOURCES sampler_test.cc USES engine cpu ops numerics base)
 lockstep_test(generate_test SOURCES generate_test.cc USES engine cpu text base)
 
 # The program itself is there once every command has its file.

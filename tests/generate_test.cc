@@ -84,6 +84,43 @@ TEST(Generate, GreedyIsTheArgMaxOfTheLogitsOfWhatCameBefore) {
                });
 }
 
+TEST(Generate, EverySettingIsTheSamplersChoiceOfTheLogitsOfWhatCameBefore) {
+  const auto engine = nano();
+  const auto set = [](void (*change)(SamplerParams&)) {
+    SamplerParams params;
+    params.seed = 3;
+    change(params);
+    return params;
+  };
+  const struct {
+    const char* name;
+    SamplerParams params;
+  } cases[] = {
+      {"nothing set", set([](SamplerParams&) {})},
+      {"all that is drawn where the logits are",
+       set([](SamplerParams& p) { p.temperature = 0.7f, p.top_k = 40, p.top_p = 0.9f, p.min_p = 0.01f; })},
+      {"a penalty", set([](SamplerParams& p) { p.repetition_penalty = 1.2f; })},
+      {"a bias", set([](SamplerParams& p) {
+         p.logit_bias = {{7, 3}};
+       })},
+  };
+  for (const auto& c : cases) {
+    GenerateRequest request = request_for(sample_tokens(50), 20);
+    request.sampling = c.params;
+    const Generated out = Generator(*engine).generate(request);
+    ASSERT_EQ(out.tokens.size(), 20u);
+    const std::vector<std::vector<Token>> whole = {joined(request.prompt, out.tokens)};
+    Sampler sampler(c.params, engine->config().vocabulary);
+    run_schedule(*engine, whole, {Schedule::Kind::tokenwise, 1, 0},
+                 [&](std::size_t, Position at, std::span<const float> logits) {
+                   const std::size_t next = static_cast<std::size_t>(at) + 1;
+                   if (next < 50 || next == whole[0].size()) return;
+                   const std::span<const Token> history = std::span<const Token>(whole[0]).first(next);
+                   EXPECT_EQ(sampler.sample(logits, history, at + 1), whole[0][next]) << c.name << ", " << next;
+                 });
+  }
+}
+
 struct ReuseCase {
   const char* name;
   std::vector<Token> second;

@@ -5,13 +5,11 @@
 
 #include <cmath>
 #include <filesystem>
-#include <limits>
 #include <numeric>
 
 #include "engine/bench.h"
 #include "engine/compare_paths.h"
 #include "engine/law_check.h"
-#include "engine/sampler.h"
 #include "engine/self_test.h"
 #include "engine/synth_model.h"
 #include "engine_runs.h"
@@ -175,41 +173,6 @@ TEST(Bench, tells_where_the_time_goes_and_what_the_phases_of_a_token_read) {
     EXPECT_EQ(std::accumulate(row.bytes.phases.begin(), row.bytes.phases.end(), std::uint64_t{0}), row.bytes.total());
   }
   EXPECT_EQ(report.rows[2].batch, 3);
-}
-
-// ---- The greatest logit ----
-
-TEST(Argmax, is_the_sampler_s_choice_and_refuses_what_it_refuses) {
-  constexpr float kInfinite = std::numeric_limits<float>::infinity(), kNaN = std::numeric_limits<float>::quiet_NaN();
-  const struct {
-    const char* name;
-    std::vector<float> row;
-    Token expected;  // -1: the sampler throws
-  } cases[] = {
-      {"the greatest", {1, 3, 2}, 1},
-      {"the lowest of equals", {1, 3, 3}, 1},
-      {"zeros of both signs are equal", {-0.0f, 0.0f, -1}, 0},
-      {"all negative", {-3, -2, -2.5f}, 1},
-      {"excluded ones", {-kInfinite, -5, -kInfinite}, 1},
-      {"all excluded", {-kInfinite, -kInfinite}, -1},
-      {"an infinite one", {1, kInfinite, 2}, -1},
-      {"not a number", {1, kNaN, 2}, -1},
-      {"not a number first", {kNaN, 2}, -1},
-  };
-  const auto ops = cpu_ops();
-  for (const auto& c : cases) {
-    Token chosen = -2;
-    const int width = static_cast<int>(c.row.size());
-    ops->argmax(&chosen, {c.row.data(), 1, width, width});
-    EXPECT_EQ(chosen, c.expected) << c.name;
-    SamplerParams greedy;
-    greedy.temperature = 0;
-    Sampler sampler(greedy, width);
-    if (c.expected >= 0)
-      EXPECT_EQ(sampler.sample(c.row, {}, 0), c.expected) << c.name;
-    else
-      EXPECT_THROW(sampler.sample(c.row, {}, 0), Error) << c.name;
-  }
 }
 
 // ---- Paths ----

@@ -8,13 +8,16 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <numeric>
 #include <set>
 #include <string>
 
 #include "base/error.h"
+#include "cpu/cpu_ops.h"
 #include "numerics/functions.h"
 #include "numerics/random.h"
+#include "ops/ops.h"
 #include "ops/rows.h"
 
 namespace lockstep {
@@ -186,7 +189,7 @@ TEST(Sampler, IsAFunctionOfItsArgumentsAlone) {
   EXPECT_NE(first, third);
 }
 
-/// The definition in sampler.h, word for word: everything sorted, nothing selected.
+/// The definition in ops/draw.h, word for word: everything sorted, nothing selected.
 Token literal_sample(const SamplerParams& p, const std::vector<float>& l, Position position) {
   std::vector<std::int32_t> ranked(l.size());
   std::iota(ranked.begin(), ranked.end(), 0);
@@ -240,6 +243,91 @@ TEST(Sampler, AgreesWithItsDefinitionAtTheRealVocabulary) {
       }
     }
   }
+}
+
+// ---- Ops::draw in host memory ----
+
+/// The default body and the CPU's, which deals rows over threads.
+std::vector<std::unique_ptr<Ops>> host_ops() {
+  std::vector<std::unique_ptr<Ops>> all;
+  all.push_back(make_reference_ops());
+  all.push_back(cpu::make_cpu_ops({1, "auto"}));
+  all.push_back(cpu::make_cpu_ops({3, "auto"}));
+  return all;
+}
+
+TEST(Draw, TakesTheGreatestAndRefusesWhatTheSamplerRefuses) {
+  const struct {
+    const char* name;
+    std::vector<float> row;
+    Token expected;  // of temperature 0 and of top-k 1; -1: the sampler throws
+  } cases[] = {
+      {"the greatest", {1, 3, 2}, 1},
+      {"the lowest of equals", {1, 3, 3}, 1},
+      {"zeros of both signs are equal", {-0.0f, 0.0f, -1}, 0},
+      {"all negative", {-3, -2, -2.5f}, 1},
+      {"one token", {-7}, 0},
+      {"excluded ones", {-kInf, -5, -kInf}, 1},
+      {"all excluded", {-kInf, -kInf}, -1},
+      {"an infinite one", {1, kInf, 2}, -1},
+      {"not a number", {1, NAN, 2}, -1},
+      {"not a number first", {NAN, 2}, -1},
+  };
+  for (const auto& ops : host_ops())
+    for (const auto& c : cases) {
+      const int width = static_cast<int>(c.row.size());
+      SamplerParams params[2];
+      params[0].temperature = 0;
+      params[1].top_k = 1;
+      const DrawChoice choices[] = {draw_choice(params[0], 5), draw_choice(params[1], 5)};
+      Token drawn[] = {-2, -2};
+      ops->draw(drawn, {c.row.data(), 1, width, width}, choices, 2);
+      for (int i = 0; i < 2; ++i) {
+        EXPECT_EQ(drawn[i], c.expected) << c.name << ", " << ops->description();
+        Sampler sampler(params[i], width);
+        if (c.expected >= 0)
+          EXPECT_EQ(sampler.sample(c.row, {}, 5), c.expected) << c.name;
+        else
+          EXPECT_THROW(sampler.sample(c.row, {}, 5), Error) << c.name;
+      }
+    }
+}
+
+TEST(Draw, AgreesWithItsDefinitionWhateverElseIsDrawnBesideIt) {
+  constexpr int kWidth = 700, kRows = 5, kStride = kWidth + 3;
+  std::vector<float> logits(kRows * kStride);
+  for (std::size_t i = 0; i < logits.size(); ++i) logits[i] = std::round(random_normal(6, i) * 40) / 16;
+  std::vector<SamplerParams> params;
+  std::vector<DrawChoice> choices;
+  for (const float temperature : {0.3f, 1.0f, 50.0f})
+    for (const int top_k : {0, 7})
+      for (const float top_p : {0.0f, 0.9f, 1.0f})
+        for (const float min_p : {0.0f, 0.1f}) {
+          SamplerParams& p = params.emplace_back();
+          p.temperature = temperature, p.top_k = top_k, p.top_p = top_p, p.min_p = min_p, p.seed = params.size();
+          choices.push_back(draw_choice(p, static_cast<Position>(3 * params.size())));
+          choices.back().row = static_cast<std::int32_t>(params.size() * 2 % kRows);  // out of order, some twice
+        }
+  for (const auto& ops : host_ops()) {
+    std::vector<Token> drawn(choices.size(), -2);
+    ops->draw(drawn.data(), {logits.data(), kRows, kWidth, kStride}, choices.data(), static_cast<int>(choices.size()));
+    for (std::size_t i = 0; i < choices.size(); ++i) {
+      const auto begin = logits.begin() + choices[i].row * kStride;
+      EXPECT_EQ(drawn[i], literal_sample(params[i], std::vector<float>(begin, begin + kWidth), choices[i].position))
+          << "choice " << i << ", " << ops->description();
+    }
+  }
+}
+
+/// What penalties and bias need is not in a row of logits.
+TEST(Draw, IsAllThereIsWithoutPenaltiesAndBias) {
+  EXPECT_TRUE(is_plain_draw(with([](SamplerParams&) {})));
+  EXPECT_TRUE(
+      is_plain_draw(with([](SamplerParams& p) { p.temperature = 0, p.top_k = 3, p.top_p = 0.5f, p.min_p = 1; })));
+  EXPECT_FALSE(is_plain_draw(with([](SamplerParams& p) { p.repetition_penalty = 1.1f; })));
+  EXPECT_FALSE(is_plain_draw(with([](SamplerParams& p) { p.frequency_penalty = 0.1f; })));
+  EXPECT_FALSE(is_plain_draw(with([](SamplerParams& p) { p.presence_penalty = -0.1f; })));
+  EXPECT_FALSE(is_plain_draw(with([](SamplerParams& p) { p.logit_bias = {{1, 0}}; })));
 }
 
 struct RefusedCase {

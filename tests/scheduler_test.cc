@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <memory>
 #include <random>
 #include <thread>
@@ -13,6 +14,7 @@
 #include "base/error.h"
 #include "cpu/cpu_ops.h"
 #include "engine/generate.h"
+#include "ops/forwarding_ops.h"
 #include "waited_guide.h"
 
 namespace lockstep {
@@ -20,11 +22,11 @@ namespace {
 
 constexpr int kVocabulary = 512;
 
-std::unique_ptr<Engine> nano(int max_rows = 64) {
+std::unique_ptr<Engine> nano(int max_rows = 64, std::unique_ptr<Ops> ops = cpu::make_cpu_ops({1, "auto"})) {
   EngineOptions options;
   options.model = LOCKSTEP_TEST_DATA "/golden/nano-a.gguf";
   options.max_rows = max_rows;
-  return std::make_unique<Engine>(options, cpu::make_cpu_ops({1, "auto"}));
+  return std::make_unique<Engine>(options, std::move(ops));
 }
 
 std::vector<Token> random_tokens(std::mt19937& random, std::size_t count) {
@@ -39,6 +41,7 @@ class Collector : public test::WaitedGuide {
   explicit Collector(std::size_t cancel_after = SIZE_MAX) : cancel_after_(cancel_after) {}
 
   bool is_cancelled() const override { return is_cancelled_; }
+  bool masks() const override { return false; }
   void on_prefill(const PrefillProgress& progress) override {
     const std::lock_guard lock(mutex_);
     progress_.push_back(progress.done);
@@ -87,6 +90,17 @@ Job job_for(std::vector<Token> prompt, std::int64_t limit, std::uint64_t seed, s
   job.sampling.seed = seed;
   job.guide = std::move(guide);
   return job;
+}
+
+/// Settings by which a token is drawn where the logits are.
+SamplerParams plain(int kind, std::uint64_t seed) {
+  SamplerParams params;
+  params.seed = seed;
+  params.temperature = kind % 4 == 0 ? 0 : 0.5f + 0.25f * static_cast<float>(kind % 4);
+  params.top_k = kind % 3 == 0 ? 0 : 20;
+  params.top_p = kind % 2 == 0 ? 1 : 0.95f;
+  params.min_p = kind % 5 == 0 ? 0.02f : 0;
+  return params;
 }
 
 std::vector<Token> alone(Engine& engine, const Job& job) {
@@ -164,6 +178,7 @@ TEST_P(SchedulerMix, EveryAnswerIsItsSoloRunWhateverRunsBesideIt) {
     const auto collector = std::make_shared<Collector>(random() % 8 == 0 ? 1 + random() % 4 : SIZE_MAX);
     Job job = job_for(next_prompt(random, prompts), 1 + random() % 12, random(), collector);
     job.use_cache = random() % 10 != 0;
+    if (random() % 3 != 0) job.sampling = plain(i, job.sampling.seed);
     running.emplace_back(job, collector);
     prompts.push_back(job.prompt);
     ASSERT_FALSE(scheduler.submit(std::move(job)).has_value());
@@ -316,10 +331,106 @@ TEST(Scheduler, LogProbabilitiesAddUpToOneAndTheLikeliestComeFirst) {
   EXPECT_EQ(s.position, 7);
 }
 
+/// Counts the rows of logits that come to the host; at the draw of token number `spoilt` the first row turns out to be
+/// no numbers.
+class CountingRows final : public ForwardingOps {
+ public:
+  struct Counts {
+    std::atomic<int> rows = 0, draws = 0, drawn = 0;
+    int spoilt = -1;
+  };
+  CountingRows(std::unique_ptr<Ops> owned, Counts& counts)
+      : ForwardingOps(*owned), owned_(std::move(owned)), counts_(counts) {}
+
+  void download(void* to, const void* from, std::size_t bytes) override {
+    counts_.rows += bytes >= kVocabulary * sizeof(float);
+    ForwardingOps::download(to, from, bytes);
+  }
+  void draw(Token* out, ConstRows x, const DrawChoice* choices, int count) override {
+    ++counts_.draws;
+    if (counts_.spoilt >= counts_.drawn && counts_.spoilt < counts_.drawn + count)
+      const_cast<float*>(x.row(choices[0].row))[7] = std::numeric_limits<float>::quiet_NaN();
+    counts_.drawn += count;
+    ForwardingOps::draw(out, x, choices, count);
+  }
+
+ private:
+  std::unique_ptr<Ops> owned_;
+  Counts& counts_;
+};
+
+TEST(Scheduler, TokensAreDrawnWhereTheLogitsAreAndOnlyRowsThatNeedMoreAreFetched) {
+  CountingRows::Counts counts;
+  const auto solo = nano();
+  const auto engine = nano(64, std::make_unique<CountingRows>(cpu::make_cpu_ops({1, "auto"}), counts));
+  std::mt19937 random(21);
+  const auto run = [&](const std::vector<Job>& jobs, std::size_t cache_bytes) {
+    Scheduler scheduler(*engine, options_with(cache_bytes, 6));
+    counts.rows = counts.draws = counts.drawn = 0;
+    std::vector<std::shared_ptr<Collector>> collectors;
+    for (Job job : jobs) {
+      collectors.push_back(std::make_shared<Collector>());
+      job.guide = collectors.back();
+      ASSERT_FALSE(scheduler.submit(std::move(job)).has_value());
+    }
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      EXPECT_EQ(collectors[i]->wait().end, JobResult::End::limit);
+      EXPECT_EQ(collectors[i]->tokens(), alone(*solo, jobs[i])) << i;
+    }
+  };
+  std::vector<Job> jobs;
+  for (int kind = 0; kind < 6; ++kind) {
+    jobs.push_back(job_for(random_tokens(random, 5), 10, 1, nullptr));
+    jobs.back().sampling = plain(kind, 30 + static_cast<std::uint64_t>(kind));
+  }
+  run(jobs, 0);
+  EXPECT_EQ(counts.rows, 0);
+  EXPECT_EQ(counts.drawn, 60);
+  EXPECT_LT(counts.draws, 60) << "one call for all of a step";
+  run(jobs, 400'000'000);
+  EXPECT_EQ(counts.rows, 6) << "those behind the prompts, which are kept";
+  EXPECT_EQ(counts.drawn, 60);
+  jobs[1].sampling.presence_penalty = 0.5f;
+  jobs[2].sampling.logit_bias = {{3, 1}};
+  jobs[4].logprobs = 2;
+  run(jobs, 0);
+  EXPECT_EQ(counts.rows, 30);
+  EXPECT_EQ(counts.drawn, 30);
+}
+
+TEST(Scheduler, ARowThatNothingCanBeDrawnFromFailsItsJobAndNoOther) {
+  CountingRows::Counts counts;
+  const auto solo = nano();
+  const auto engine = nano(64, std::make_unique<CountingRows>(cpu::make_cpu_ops({1, "auto"}), counts));
+  Scheduler scheduler(*engine, options_with(0, 4));
+  std::mt19937 random(22);
+  counts.spoilt = 17;
+  std::vector<std::pair<Job, std::shared_ptr<Collector>>> running;
+  for (int kind = 0; kind < 4; ++kind) {
+    const auto collector = std::make_shared<Collector>();
+    Job job = job_for(random_tokens(random, 4), 12, 1, collector);
+    job.sampling = plain(kind, 5);
+    running.emplace_back(job, collector);
+    ASSERT_FALSE(scheduler.submit(std::move(job)).has_value());
+  }
+  int failed = 0;
+  for (auto& [job, collector] : running) {
+    const JobResult result = collector->wait();
+    if (result.end == JobResult::End::failed) {
+      ++failed;
+      EXPECT_NE(result.error.find("logits: token 7 is NaN at position "), std::string::npos) << result.error;
+    } else {
+      EXPECT_EQ(collector->tokens(), alone(*solo, job));
+    }
+  }
+  EXPECT_EQ(failed, 1);
+}
+
 /// Bans all tokens but one, then forces another.
 class Narrow : public Collector {
  public:
   std::optional<Token> forced() override { return tokens_.size() == 2 ? std::optional<Token>(9) : std::nullopt; }
+  bool masks() const override { return true; }
   void mask(std::span<float> logits) override {
     for (std::size_t i = 0; i < logits.size(); ++i)
       if (i != 5) logits[i] = -std::numeric_limits<float>::infinity();

@@ -41,7 +41,7 @@ if(LOCKSTEP_FUZZ)
   lockstep_fuzz(api_request_fuzz
     SOURCES server/anthropic_messages server/ask server/chat_messages server/client_tools server/fields
             server/generation_fields server/http_error server/message_parts server/normalise server/random_id
-            server/response_items engine/sampler engine/synth_vocabulary
+            server/response_items engine/sampler engine/synth_vocabulary ops/row_draw
     LIBRARIES lockstep_text OpenSSL::Crypto fmt::fmt)
   lockstep_fuzz(grammar_fuzz
     SOURCES engine/grammar engine/grammar_builder engine/grammar_number engine/grammar_pattern engine/grammar_schema

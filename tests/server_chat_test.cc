@@ -444,6 +444,23 @@ TEST(ServerChat, AFormIsHeldToAfterTheThoughtAndNotInIt) {
   }
 }
 
+TEST(ServerChat, OnlyAnAnswerThatIsHeldToAFormNeedsItsLogits) {
+  ApiFixture api;
+  api.send("/v1/chat/completions", json_text(chat_body()));
+  EXPECT_FALSE(api.source.jobs.back().guide->masks());
+  api.send("/v1/completions", R"({"model": "m", "prompt": "a", "max_tokens": 1})");
+  EXPECT_FALSE(api.source.jobs.back().guide->masks());
+  for (const bool thinks : {false, true}) {
+    Json body = chat_body();
+    body["thinking"] = thinks;
+    body["response_format"] = {{"type", "json_object"}};
+    api.send("/v1/chat/completions", json_text(body));
+    EXPECT_TRUE(api.source.jobs.back().guide->masks());
+  }
+  ASSERT_EQ(api.source.jobs.size(), 4u);
+  api.source.jobs.clear();
+}
+
 TEST(ServerChat, ABudgetClosesAThought) {
   ApiFixture api;
   Json body = chat_body();

@@ -15,6 +15,7 @@
 #include "cpu/row_kernels.h"
 #include "ops/reference.h"
 #include "ops/row_codec.h"
+#include "ops/row_draw.h"
 #include "ops/rows.h"
 #include "ops/weight_rows.h"
 
@@ -75,7 +76,8 @@ class CpuOps final : public ReferenceOps {
       : level_(level_named(options.level)),
         kernels_(row_level(level_.name)),
         pool_(options.threads),
-        scratch_(pool_.threads()) {}
+        scratch_(pool_.threads()),
+        draws_(pool_.threads()) {}
 
   std::string description() const override {
     return "cpu " + std::string(level_.name) + ", " + std::to_string(pool_.threads()) +
@@ -349,6 +351,12 @@ class CpuOps final : public ReferenceOps {
     });
   }
 
+  void draw(Token* out, ConstRows x, const DrawChoice* choices, int count) override {
+    pool_.parallel_for(count, [&](int i, int thread) {
+      out[i] = draws_[thread].draw({x.row(choices[i].row), static_cast<std::size_t>(x.width)}, choices[i]);
+    });
+  }
+
   void copy(const Copies& copies) override {
     // A decode step has a hundred small ones; threads are not worth it.
     ReferenceOps::copy(copies);
@@ -559,6 +567,7 @@ class CpuOps final : public ReferenceOps {
   RowLevel kernels_;
   ThreadPool pool_;
   std::vector<ThreadScratch> scratch_;  // by thread
+  std::vector<RowDraw> draws_;          // likewise
 
   // Lists of the op that is running, kept for their memory.
   std::vector<int> identity_, in_rows_, out_rows_, first_slot_, next_slot_;

@@ -126,7 +126,8 @@ Generator::Generator(Engine& engine, int chunk)
       tokenizer_(engine.tokenizer()),
       chunk_(chunk <= 0 ? engine.forward().max_rows() : std::min(chunk, engine.forward().max_rows())),
       logits_(engine.ops(), sizeof(float) * static_cast<std::size_t>(engine.config().vocabulary)),
-      greatest_(engine.ops(), sizeof(Token)),
+      choice_(engine.ops(), sizeof(DrawChoice)),
+      drawn_(engine.ops(), sizeof(Token)),
       host_logits_(static_cast<std::size_t>(engine.config().vocabulary)) {}
 
 Generator::~Generator() = default;
@@ -138,7 +139,6 @@ std::span<const Token> Generator::cached() const {
 Generated Generator::generate(const GenerateRequest& request, const GenerateHooks& hooks) {
   check_request(request, engine_.config());
   check_sampler_params(request.sampling, engine_.config().vocabulary);
-  is_greedy_ = chooses_greatest(request.sampling);
   Generated out;
   const double start = steady_seconds();
   bool has_prefilled = false;
@@ -191,7 +191,7 @@ void Generator::prefill(const GenerateRequest& request, const GenerateHooks& hoo
     const std::size_t done = live_->tokens.size();
     const std::size_t rows = std::min(prompt.size() - done, static_cast<std::size_t>(chunk_));
     std::int64_t layer = 0;
-    step(prompt.subspan(done, rows), done + rows == prompt.size(), [&] {
+    step(prompt.subspan(done, rows), done + rows == prompt.size() ? &request.sampling : nullptr, [&] {
       if (layer > 0) report(static_cast<std::int64_t>(done) + static_cast<std::int64_t>(rows) * layer / layers);
       ++layer;
       return hooks.cancelled != nullptr && hooks.cancelled->load(std::memory_order_relaxed);
@@ -216,10 +216,12 @@ void Generator::decode(const GenerateRequest& request, const GenerateHooks& hook
   const auto run = [&]() -> Finish {
     for (;;) {
       if (is_cancelled()) return Finish::cancelled;
-      engine_.ops().enter(StepPhase::sample);
-      const Token token =
-          chosen_ >= 0 ? chosen_ : sampler.sample(host_logits_, history, static_cast<Position>(history.size()));
-      engine_.ops().enter(StepPhase::none);
+      Token token = chosen_;
+      if (token < 0) {
+        engine_.ops().enter(StepPhase::sample);
+        token = sampler.sample(host_logits_, history, static_cast<Position>(history.size()));
+        engine_.ops().enter(StepPhase::none);
+      }
       ++out.stats.generated;
       if (std::find(request.stop_tokens.begin(), request.stop_tokens.end(), token) != request.stop_tokens.end())
         return Finish::stop_token;
@@ -229,7 +231,7 @@ void Generator::decode(const GenerateRequest& request, const GenerateHooks& hook
       if (out.stats.generated == request.limit) return Finish::limit;
       if (static_cast<std::int64_t>(history.size()) == context) return Finish::context;
       try {
-        step({&token, 1}, true, is_cancelled);
+        step({&token, 1}, &request.sampling, is_cancelled);
       } catch (const Error& error) {
         if (error.kind() != Error::Kind::cancelled) throw;
         return Finish::cancelled;
@@ -242,25 +244,32 @@ void Generator::decode(const GenerateRequest& request, const GenerateHooks& hook
   out.stats.decode_seconds = steady_seconds() - start;
 }
 
-/// One step of live_; it and its tokens change together or not at all.
-void Generator::step(std::span<const Token> tokens, bool is_wanted, const std::function<bool()>& cancelled) {
+/// One step of live_; it and its tokens change together or not at all. With `sampling`, then draws the token that comes
+/// next where the logits are, or fetches them.
+void Generator::step(std::span<const Token> tokens, const SamplerParams* sampling,
+                     const std::function<bool()>& cancelled) {
   live_->tokens.reserve(live_->tokens.size() + tokens.size());
-  const BatchItem item{&live_->cache, tokens, is_wanted ? 1 : 0};
+  const BatchItem item{&live_->cache, tokens, sampling == nullptr ? 0 : 1};
   engine_.forward().step({&item, 1}, cancelled);
   live_->tokens.insert(live_->tokens.end(), tokens.begin(), tokens.end());
-  if (!is_wanted) return;
+  if (sampling == nullptr) return;
+  Ops& ops = engine_.ops();
   const int vocabulary = engine_.config().vocabulary;
-  engine_.forward().logits(0, {logits_.floats(), 1, vocabulary, vocabulary});
+  const Rows logits{logits_.floats(), 1, vocabulary, vocabulary};
+  engine_.forward().logits(0, logits);
   chosen_ = -1;
-  if (is_greedy_) {  // one number instead of a row
-    auto* greatest = reinterpret_cast<Token*>(greatest_.bytes());
-    engine_.ops().enter(StepPhase::head);
-    engine_.ops().argmax(greatest, {logits_.floats(), 1, vocabulary, vocabulary});
-    engine_.ops().enter(StepPhase::none);
-    engine_.ops().download(&chosen_, greatest, sizeof chosen_);
+  if (is_plain_draw(*sampling)) {  // one number instead of a row
+    const DrawChoice choice = draw_choice(*sampling, static_cast<Position>(live_->tokens.size()));
+    auto* choices = reinterpret_cast<DrawChoice*>(choice_.bytes());
+    auto* drawn = reinterpret_cast<Token*>(drawn_.bytes());
+    ops.enter(StepPhase::sample);
+    ops.upload(choices, &choice, sizeof choice);
+    ops.draw(drawn, logits, choices, 1);
+    ops.download(&chosen_, drawn, sizeof chosen_);
+    ops.enter(StepPhase::none);
   }
-  if (chosen_ < 0)  // also when the greatest is no number: the sampler says what is wrong
-    engine_.ops().download(host_logits_.data(), logits_.floats(), host_logits_.size() * sizeof(float));
+  if (chosen_ < 0)  // also when nothing can be drawn: the sampler says what is wrong
+    ops.download(host_logits_.data(), logits_.floats(), host_logits_.size() * sizeof(float));
 }
 
 std::vector<Token> stop_tokens_of(const Tokenizer& tokenizer) {

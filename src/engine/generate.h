@@ -97,7 +97,7 @@ class Generator {
   void take_up(std::span<const Token> prompt);
   void prefill(const GenerateRequest& request, const GenerateHooks& hooks, GenerateStats& stats);
   void decode(const GenerateRequest& request, const GenerateHooks& hooks, Generated& out);
-  void step(std::span<const Token> tokens, bool is_wanted, const std::function<bool()>& cancelled);
+  void step(std::span<const Token> tokens, const SamplerParams* sampling, const std::function<bool()>& cancelled);
 
   Engine& engine_;
   const Tokenizer& tokenizer_;
@@ -105,9 +105,9 @@ class Generator {
   std::unique_ptr<Held> live_;
   std::unique_ptr<Held> prompt_end_;  // as it was when the last prompt had been read
   Buffer logits_;                     // one row, in the back end's memory
-  Buffer greatest_;                   // its greatest value's id, likewise
-  bool is_greedy_ = false;            // of the running call: only that id is fetched
-  Token chosen_ = -1;                 // that id, or -1: host_logits_ holds the row
+  Buffer choice_;                     // how the next token is drawn, likewise
+  Buffer drawn_;                      // and that token
+  Token chosen_ = -1;                 // the same here, or -1: host_logits_ holds the row
   std::vector<float> host_logits_;
 };
 

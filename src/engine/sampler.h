@@ -8,23 +8,16 @@
 //   1. penalties of every token t that occurs in the history, n times:
 //        repetition r:  l > 0 ? l / r : l * r;   then  l = l - n * frequency;   then  l = l - presence
 //   2. bias: l = l + bias, in the order given
-//   3. temperature 0: the greatest l, ties to the lower id, and done. Otherwise the weight of a token is
-//        exp_f32((l - greatest) / T) * 2^40, cut to an integer
-//   4. top-k: the k first by (greater l, then lower id); the others' weight becomes 0
-//   5. top-p: the shortest row of tokens, by (greater l, then lower id), whose weights add up to P / 2^32 of all or
-//        more; P = p * 2^32, cut to an integer; at least one token; the others' weight becomes 0
-//   6. min-p: tokens whose exp_f32 is at least min_p, that of the greatest being 1; the others' weight becomes 0
-//   7. the draw: the first token, by ascending id, at which the running sum of the weights exceeds
-//        random_uniform(seed, position) * (the sum of all), cut to an integer
-// l is f32. Weights are integers so that their sums have no order: a row can be selected without being sorted, and a
-// device may add as it likes. What falls below 2^-40 of the greatest weight is lost; the draw tells 2^-24 apart.
+//   3. the draw, by temperature, top-k, top-p, min-p, seed and position: the rules of ops/draw.h
+// l is f32. Where there are no penalties and no bias, only the draw is left, and Ops::draw does it where the logits
+// are.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "ops/types.h"
+#include "ops/row_draw.h"
 
 namespace lockstep {
 
@@ -49,8 +42,11 @@ struct SamplerParams {
 /// Throws Error::bad_argument naming the parameter, its value and its range.
 void check_sampler_params(const SamplerParams& params, int vocabulary);
 
-/// The token is the greatest logit's, whatever came before: Ops::argmax finds it where the logits are.
-bool chooses_greatest(const SamplerParams& params);
+/// Whether the token depends on the model's logits, the parameters and the position alone: no penalty, no bias.
+bool is_plain_draw(const SamplerParams& params);
+
+/// Step 3 of the token for `position`, out of the first row.
+DrawChoice draw_choice(const SamplerParams& params, Position position);
 
 class Sampler {
  public:
@@ -67,18 +63,12 @@ class Sampler {
 
  private:
   void penalise(std::span<const Token> history);
-  void keep_top_k();
-  void keep_top_p();
-  std::uint64_t total_weight() const;
-  Token draw(Position position) const;
 
   SamplerParams params_;
   int vocabulary_;
   std::vector<float> values_;  // l, a token each
-  std::vector<float> powers_;  // exp_f32, a token each
-  std::vector<std::uint64_t> weights_;
-  std::vector<std::uint64_t> keys_;
-  std::vector<int> counts_;  // all 0 between calls
+  std::vector<int> counts_;    // all 0 between calls
+  RowDraw draw_;
 };
 
 }  // namespace lockstep

@@ -53,6 +53,8 @@ Scheduler::Scheduler(Engine& engine, const SchedulerOptions& options)
       cache_(options.cache_bytes),
       logits_(engine.ops(), sizeof(float) * static_cast<std::size_t>(engine.config().vocabulary) *
                                 static_cast<std::size_t>(std::max(options.slots, kFetchedRows))),
+      choices_(engine.ops(), sizeof(DrawChoice) * static_cast<std::size_t>(std::max(options.slots, kFetchedRows))),
+      tokens_(engine.ops(), sizeof(Token) * static_cast<std::size_t>(std::max(options.slots, kFetchedRows))),
       row_(static_cast<std::size_t>(engine.config().vocabulary)),
       pace_(options.step_seconds, options.prefill_share, engine.forward().max_rows()) {
   if (options_.slots < 1 || options_.slots > engine.forward().max_rows())
@@ -316,7 +318,7 @@ void Scheduler::start(Waiting waiting) {
   active.stats.prefill_seconds = steady_seconds() - active.started;
   active.started = steady_seconds();
   try {
-    next_token(active);
+    next_token(active, -1);
   } catch (const std::exception& error) {
     note_failure(error);
     end(active, JobResult::End::failed, error.what());
@@ -370,13 +372,17 @@ void Scheduler::after_step(Active& active, int rows, int first_wanted, int wante
   const bool was_prefilling = active.is_prefilling();
   active.done += static_cast<std::size_t>(rows);
   Guide& guide = *active.job().guide;
+  Token drawn = -1;
   for (int i = 0; i < wanted; ++i) {
+    make_logits(first_wanted + i);
+    drawn = drawn_[static_cast<std::size_t>(first_wanted + i)];
+    if (drawn >= 0 && !(was_prefilling && keeps_states())) continue;
     fetch(first_wanted + i);
     const std::size_t next = from + static_cast<std::size_t>(i) + 1;
     if (active.job().score_prompt && next < active.prompt)
       guide.on_prompt_token(score(row_, (*active.tokens)[next], static_cast<Position>(next), active.job().logprobs));
   }
-  if (!was_prefilling) return next_token(active);
+  if (!was_prefilling) return next_token(active, drawn);
   if (active.done < active.prompt) {
     const bool is_due =
         options_.snapshot_every > 0 && active.done % static_cast<std::size_t>(options_.snapshot_every) == 0;
@@ -386,11 +392,11 @@ void Scheduler::after_step(Active& active, int rows, int first_wanted, int wante
   snapshot(active, true);
   active.stats.prefill_seconds = steady_seconds() - active.started;
   active.started = steady_seconds();
-  next_token(active);
+  next_token(active, drawn);
 }
 
-/// Chooses the token after all there are, from row_, and ends the job if it was the last.
-void Scheduler::next_token(Active& active) {
+/// Chooses the token after all there are, `drawn` or, if that is -1, from row_, and ends the job if it was the last.
+void Scheduler::next_token(Active& active, Token drawn) {
   Job& job = active.job();
   if (job.limit == 0) return end(active, JobResult::End::limit);
   std::vector<Token>& tokens = *active.tokens;
@@ -404,6 +410,8 @@ void Scheduler::next_token(Active& active) {
   }
   if (const std::optional<Token> forced = job.guide->forced()) {
     sampled.token = *forced;
+  } else if (drawn >= 0) {
+    sampled.token = drawn;
   } else {
     engine_.ops().enter(StepPhase::sample);
     job.guide->mask(row_);

@@ -80,6 +80,9 @@ class Guide {
   virtual std::optional<Token> forced() { return std::nullopt; }
   /// Sets logits of tokens that must not come to -infinity. At least one must remain.
   virtual void mask(std::span<float> /*logits*/) {}
+  /// False: mask would leave the next token's logits as they are, and need not be called. The token is then drawn where
+  /// the logits are.
+  virtual bool masks() const { return true; }
   /// A token of the answer, stop tokens left out. False ends the answer here.
   virtual bool on_token(const Sampled& sampled) = 0;
   /// The sequence as the answer leaves it, just before the end of a job that ran: for checks of what was computed.
@@ -201,10 +204,13 @@ class Scheduler {
   void plan_step(std::vector<BatchItem>& items, std::vector<Active*>& order);
   bool gives_way(const std::vector<Active*>& order, int rows, double left, double spent);
   void run_step();
+  bool is_plain(Active& active, int rows) const;
+  void plan_draws(std::span<Active* const> order, std::span<const BatchItem> items);
+  void make_logits(int wanted_row);
   void fetch(int wanted_row);
   void take_times(std::span<Active* const> order, std::span<const BatchItem> items, int rows);
   void after_step(Active& active, int rows, int first_wanted, int wanted);
-  void next_token(Active& active);
+  void next_token(Active& active, Token drawn);
   PrefixCache::Found find(std::span<const Token> prompt, std::int64_t& restored);
   bool fits(const Job& job) const;
   bool has_room(std::size_t to_run) const;
@@ -248,9 +254,12 @@ class Scheduler {
   std::vector<std::unique_ptr<Active>> active_;
   Buffer logits_;  // some rows of the last step, in the back end's memory: wanted rows [fetched_from_, fetched_to_)
   int fetched_from_ = 0, fetched_to_ = 0;
-  std::vector<float> row_;       // the row that the next token is chosen from
-  std::vector<float> unmasked_;  // the same as the model gave it, for log probabilities
-  PhaseSeconds counted_{};       // of the engine's times, what has been taken over
+  Buffer choices_, tokens_;        // of the rows there that are drawn from
+  std::vector<DrawChoice> draws_;  // of the step: what is drawn where the logits are, by wanted row
+  std::vector<Token> drawn_;       // by wanted row; -1: its token is chosen here
+  std::vector<float> row_;         // the row that the next token is chosen from
+  std::vector<float> unmasked_;    // the same as the model gave it, for log probabilities
+  PhaseSeconds counted_{};         // of the engine's times, what has been taken over
   StepPace pace_;
   double prefill_seconds_ = 0, given_up_seconds_ = 0;  // of steps of prefill alone
   std::uint64_t considered_ = 0;                       // the newest job when jobs were admitted last; with the mutex

@@ -127,7 +127,7 @@ void Scheduler::run_step() {
     is_given_up = false;
     is_done = true;
     take_times(order, items, rows);
-    fetched_from_ = fetched_to_ = 0;
+    plan_draws(order, items);
     int first = 0;
     for (std::size_t i = 0; i < items.size(); ++i) {
       try {
@@ -187,18 +187,65 @@ void Scheduler::take_times(std::span<Active* const> order, std::span<const Batch
   for (std::size_t i = 0; i < spent.size(); ++i) status_.phases[i] += spent[i];
 }
 
-/// Fetches one row of the step's logits into row_.
-void Scheduler::fetch(int wanted_row) {
+/// Whether the token behind the next `rows` tokens of a job takes no more than logits and settings.
+bool Scheduler::is_plain(Active& active, int rows) const {
+  const Job& job = active.job();
+  if (active.is_prefilling() && (active.done + static_cast<std::size_t>(rows) < active.prompt || job.score_prompt))
+    return false;
+  return is_plain_draw(active.sampler.params()) && job.logprobs < 0 && job.limit != 0 && !job.guide->masks();
+}
+
+/// Says what is drawn from which of the step's wanted rows.
+void Scheduler::plan_draws(std::span<Active* const> order, std::span<const BatchItem> items) {
+  fetched_from_ = fetched_to_ = 0;
+  draws_.clear();
+  int row = 0;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    row += items[i].wanted;
+    Active& active = *order[i];
+    if (items[i].wanted == 0 || !is_plain(active, static_cast<int>(items[i].tokens.size()))) continue;
+    draws_.push_back(draw_choice(active.sampler.params(), static_cast<Position>(active.tokens->size())));
+    draws_.back().row = row - 1;
+  }
+  drawn_.assign(static_cast<std::size_t>(row), -1);
+}
+
+/// Makes logits of the step's wanted rows from this one on, as many as there is room for, if they are not there, and
+/// draws from those of them that take no more.
+void Scheduler::make_logits(int wanted_row) {
+  if (wanted_row >= fetched_from_ && wanted_row < fetched_to_) return;
+  Ops& ops = engine_.ops();
   const int vocabulary = engine_.config().vocabulary;
   const int capacity = static_cast<int>(logits_.size() / sizeof(float) / static_cast<std::size_t>(vocabulary));
-  if (wanted_row < fetched_from_ || wanted_row >= fetched_to_) {
-    fetched_from_ = wanted_row;
-    fetched_to_ = std::min(wanted_row + capacity, engine_.forward().wanted_rows());
-    engine_.forward().logits(fetched_from_, {logits_.floats(), fetched_to_ - fetched_from_, vocabulary, vocabulary});
-  }
-  engine_.ops().download(row_.data(),
-                         logits_.floats() + static_cast<std::size_t>(wanted_row - fetched_from_) * vocabulary,
-                         row_.size() * sizeof(float));
+  fetched_from_ = fetched_to_ = wanted_row;
+  const int end = std::min(wanted_row + capacity, engine_.forward().wanted_rows());
+  const Rows logits{logits_.floats(), end - wanted_row, vocabulary, vocabulary};
+  engine_.forward().logits(wanted_row, logits);
+  fetched_to_ = end;
+
+  std::vector<DrawChoice> here;
+  for (DrawChoice choice : draws_)
+    if (choice.row >= wanted_row && choice.row < end) {
+      choice.row -= wanted_row;
+      here.push_back(choice);
+    }
+  if (here.empty()) return;
+  auto* choices = reinterpret_cast<DrawChoice*>(choices_.bytes());
+  auto* tokens = reinterpret_cast<Token*>(tokens_.bytes());
+  std::vector<Token> drawn(here.size());
+  ops.enter(StepPhase::sample);
+  ops.upload(choices, here.data(), here.size() * sizeof(DrawChoice));
+  ops.draw(tokens, logits, choices, static_cast<int>(here.size()));
+  ops.download(drawn.data(), tokens, drawn.size() * sizeof(Token));
+  ops.enter(StepPhase::none);
+  for (std::size_t i = 0; i < here.size(); ++i) drawn_[static_cast<std::size_t>(wanted_row + here[i].row)] = drawn[i];
+}
+
+/// Fetches one row of the step's logits into row_. make_logits has been called for it.
+void Scheduler::fetch(int wanted_row) {
+  const std::size_t width = row_.size();
+  engine_.ops().download(row_.data(), logits_.floats() + static_cast<std::size_t>(wanted_row - fetched_from_) * width,
+                         width * sizeof(float));
 }
 
 }  // namespace lockstep

@@ -423,7 +423,9 @@ class GpuOps final : public Ops {
 
   // ---- Choice of a token, and telemetry ----
 
-  void argmax(std::int32_t* out, ConstRows x) override { gpu::argmax(runtime_, out, x); }
+  void draw(Token* out, ConstRows x, const DrawChoice* choices, int count) override {
+    gpu::draw(runtime_, out, x, choices, count);
+  }
 
   std::unique_ptr<Stamps> make_stamps() override { return std::make_unique<EventStamps>(runtime_); }
   DeviceState device_state() override {

@@ -129,10 +129,12 @@ bool can_attend_few(const Runtime& runtime, const AttendCall& call, int rows, co
 void attend(Runtime& runtime, const AttendCall& call, const Slices& slices, int first_row, int rows, float* scratch,
             const PackedRows& layout);
 
+// ---- Choice of tokens (draw.cu) ----
+
+void draw(Runtime& runtime, Token* out, ConstRows x, const DrawChoice* choices, int count);
+
 // ---- Others (other_kernels.cu) ----
 
-/// out[i] = the id of row i's greatest value, the lowest of equals; -1 if it is not finite or the row holds a NaN.
-void argmax(Runtime& runtime, std::int32_t* out, ConstRows x);
 /// out[0] cycles of half a millisecond, out[1] its nanoseconds.
 void watch_clock(Runtime& runtime, std::uint64_t* out);
 /// Reads cleared memory; a multiple of 32 KiB.

@@ -1,47 +1,11 @@
-// Kernels beside the model's own: the greatest logit of a row, and what the device is measured by.
+// What the device is measured by.
 #include "gpu/device.h"
 #include "gpu/kernels.h"
-#include "ops/rows.h"
 
 namespace lockstep::gpu {
 namespace {
 
-constexpr int kThreads = 1024;
 constexpr int kReadThreads = 256, kReads = 8;  // of 16 bytes each, in flight
-
-/// The greatest key of a row; keys are integers, so their order does not matter.
-LOCKSTEP_KERNEL void argmax_kernel(std::int32_t* out, ConstRows x) {
-  follow_launch();
-  LOCKSTEP_SHARED std::uint64_t greatest[kThreads / kWarp];
-  const float* row = x.data + block_x() * x.stride;
-  std::uint64_t key = 0;
-#pragma unroll 4
-  for (int i = thread_index(); i < x.width; i += block_threads()) {
-    const float value = row[i];
-    const std::uint64_t other = value == value ? ranking_key(value, i) : ~std::uint64_t{0};
-    key = other > key ? other : key;
-  }
-  const auto over_warp = [&] {
-    for (int mask = kWarp / 2; mask > 0; mask /= 2) {
-      const auto low = static_cast<std::uint32_t>(shuffle_xor(static_cast<int>(key), mask));
-      const auto high = static_cast<std::uint32_t>(shuffle_xor(static_cast<int>(key >> 32), mask));
-      const std::uint64_t other = static_cast<std::uint64_t>(high) << 32 | low;
-      key = other > key ? other : key;
-    }
-  };
-  over_warp();
-  if (lane_index() == 0) greatest[thread_index() / kWarp] = key;
-  block_barrier();
-  if (thread_index() >= kWarp) return;
-  const int warps = block_threads() / kWarp;
-  key = lane_index() < warps ? greatest[lane_index()] : 0;
-  over_warp();
-  if (lane_index() != 0) return;
-  // Only finite values can be chosen: infinities and NaN rank above all of them, -infinity below.
-  const bool is_finite =
-      key >= ranking_key(-f32_of(0x7f7fffffu), 0x7fffffff) && key < ranking_key(f32_of(0x7f800000u), 0x7fffffff);
-  out[block_x()] = is_finite ? ranked_id(key) : -1;
-}
 
 /// Cycles and nanoseconds of half a millisecond.
 LOCKSTEP_KERNEL void clock_kernel(std::uint64_t* out) {
@@ -67,10 +31,6 @@ LOCKSTEP_KERNEL void read_kernel(const Words4* from, std::uint32_t* sum) {
 }
 
 }  // namespace
-
-void argmax(Runtime& runtime, std::int32_t* out, ConstRows x) {
-  launch(runtime, argmax_kernel, {static_cast<unsigned>(x.rows)}, kThreads, 0, out, x);
-}
 
 void watch_clock(Runtime& runtime, std::uint64_t* out) { launch(runtime, clock_kernel, {1}, kWarp, 0, out); }
 

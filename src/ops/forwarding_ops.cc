@@ -224,8 +224,8 @@ void ForwardingOps::combine_expand(Rows streams, Rows y, ConstRows parts, const 
 void ForwardingOps::gather(Rows out, ConstRows x, const std::int32_t* rows) {
   pass(OpCall("gather").writes(out), [&] { inner_.gather(out, x, rows); });
 }
-void ForwardingOps::argmax(std::int32_t* out, ConstRows x) {
-  pass(OpCall("argmax"), [&] { inner_.argmax(out, x); });
+void ForwardingOps::draw(Token* out, ConstRows x, const DrawChoice* choices, int count) {
+  pass(OpCall("draw"), [&] { inner_.draw(out, x, choices, count); });
 }
 
 }  // namespace lockstep

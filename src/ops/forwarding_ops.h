@@ -114,7 +114,7 @@ class ForwardingOps : public Ops {
                       ConstRows coefficients) override;
   void gather(Rows out, ConstRows x, const std::int32_t* rows) override;
 
-  void argmax(std::int32_t* out, ConstRows x) override;
+  void draw(Token* out, ConstRows x, const DrawChoice* choices, int count) override;
 
   void run_both(const std::function<void()>& first, const std::function<void()>& second) override {
     inner_.run_both(first, second);

@@ -1,6 +1,7 @@
 #include "ops/ops.h"
 
 #include "base/error.h"
+#include "ops/row_draw.h"
 
 namespace lockstep {
 
@@ -99,17 +100,10 @@ void Ops::rms_norm_round(Rows out, Rounded rounded, ConstRows x, const float* we
   round(rounded, out);
 }
 
-void Ops::argmax(std::int32_t* out, ConstRows x) {
-  for (int i = 0; i < x.rows; ++i) {
-    const float* row = x.row(i);
-    std::int32_t best = 0;
-    bool is_whole = true;
-    for (std::int32_t id = 0; id < x.width; ++id) {
-      is_whole = is_whole && row[id] == row[id];
-      if (row[id] > row[best]) best = id;
-    }
-    out[i] = is_whole && row[best] - row[best] == 0 ? best : -1;  // infinity minus infinity is no number
-  }
+void Ops::draw(Token* out, ConstRows x, const DrawChoice* choices, int count) {
+  RowDraw draw;
+  for (int i = 0; i < count; ++i)
+    out[i] = draw.draw({x.row(choices[i].row), static_cast<std::size_t>(x.width)}, choices[i]);
 }
 
 void Ops::run_both(const std::function<void()>& first, const std::function<void()>& second) {

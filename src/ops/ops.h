@@ -256,9 +256,9 @@ class Ops {
   /// out[j] = x[rows[j]].
   virtual void gather(Rows out, ConstRows x, const std::int32_t* rows) = 0;
 
-  /// out[i] = the id of row i's greatest value, the lowest of equals; -1 if that is not finite or the row holds a NaN.
-  /// The default body is for memory that the host can read.
-  virtual void argmax(std::int32_t* out, ConstRows x);
+  /// out[i] = the token that choices[i] draws from its row of the logits x, by the rules of ops/draw.h; -1 if that row
+  /// holds a NaN or +infinity, or nothing finite. The default body is for memory that the host can read, and allocates.
+  virtual void draw(Token* out, ConstRows x, const DrawChoice* choices, int count);
 
   /// Runs two sequences of ops that neither read nor write what the other one writes. A back end may run them side by
   /// side; by default the first comes first.

@@ -18,7 +18,7 @@ enum class StepPhase : std::uint8_t {
   router,
   experts,  // routed and shared
   head,     // from streams to logits
-  sample,   // on the host, from logits to a token
+  sample,   // from logits to tokens, as long as the host waits for it
   none,     // outside of any: not counted
 };
 inline constexpr int kPhases = 9;  // none left out

@@ -77,7 +77,7 @@ void TimedOps::enter(StepPhase phase, int layer) {
 }
 
 void TimedOps::before(const OpCall& call) {
-  if (timing_ == Timing::off) return;
+  if (timing_ == Timing::off || is_sampling_) return;  // what the host samples with is in its own time
   if (is_running_ && timing_ == Timing::phases) return;
   Log& log = is_running_ ? step_ : outside_;
   log.put(
@@ -85,7 +85,7 @@ void TimedOps::before(const OpCall& call) {
 }
 
 void TimedOps::after(const OpCall& /*call*/) {
-  if (timing_ == Timing::off || is_running_) return;
+  if (timing_ == Timing::off || is_sampling_ || is_running_) return;
   outside_.put({});  // what comes between ops outside of a step is nobody's
 }
 

@@ -91,6 +91,17 @@ struct Weight {
   }
 };
 
+/// How one token is drawn, and from which row of logits (ops/draw.h).
+struct DrawChoice {
+  std::uint64_t seed = 0;
+  Position position = 0;  // the absolute place that the token will have in its sequence
+  std::int32_t row = 0;
+  std::int32_t top_k = 0;  // 0 = all
+  float temperature = 1;   // 0 is greedy
+  float top_p = 1;         // 0 to 1; 1 = all
+  float min_p = 0;         // 0 to 1; 0 = all
+};
+
 /// One (token, expert) pair of a step: which expert's matrix multiplies which input row into which output row.
 struct Assignment {
   int expert = 0;

@@ -67,6 +67,8 @@ void Answer::mask(std::span<float> logits) {
   }
 }
 
+bool Answer::masks() const { return parser_.phase() == Phase::reasoning ? is_bound_ : !states_.empty(); }
+
 /// A token that no grammar has next was forced, or a stop token of the vocabulary that is fed like any other: the rest
 /// of the answer is then free.
 void Answer::follow(std::string_view bytes, bool is_added) {

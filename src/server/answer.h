@@ -77,6 +77,7 @@ class Answer : public Guide {
   void on_prefill(const PrefillProgress& progress) override { sink_->on_prefill(choice_, progress); }
   std::optional<Token> forced() override;
   void mask(std::span<float> logits) override;
+  bool masks() const override;
   bool on_token(const Sampled& sampled) override;
   void on_end(const JobResult& result) override;
 
@@ -115,6 +116,7 @@ class TextAnswer : public Guide {
   bool is_cancelled() const override { return sink_->is_cancelled(); }
   void on_prefill(const PrefillProgress& progress) override { sink_->on_prefill(choice_, progress); }
   void on_prompt_token(const Sampled& sampled) override;
+  bool masks() const override { return false; }
   bool on_token(const Sampled& sampled) override;
   void on_end(const JobResult& result) override;
 
