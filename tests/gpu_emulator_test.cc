@@ -58,6 +58,13 @@ TEST(Emulator, what_is_written_before_a_barrier_is_read_behind_it) {
     EXPECT_EQ(sums[static_cast<std::size_t>(i)], 3 * (kThreads - 1 - i % kThreads) + 3);
 }
 
+TEST(Emulator, a_thread_can_say_that_it_did_what_a_device_leaves_undefined) {
+  const std::string wrong = run({2}, 32, [] {
+    if (place().thread == 5 && place().block[0] == 1) emulator::refuse("did it");
+  });
+  EXPECT_EQ(wrong, "thread 5 of block 1, 0, 0 did it");
+}
+
 TEST(Emulator, a_missing_barrier_shows_in_one_block_of_two) {
   std::vector<int> next(2 * 64), before(2 * 64);
   EXPECT_EQ(run({2}, 64,

@@ -26,7 +26,9 @@
 #define LOCKSTEP_BOUNDS(threads, blocks)
 #define LOCKSTEP_CLUSTER(blocks)
 #if LOCKSTEP_GPU_EMULATED == LOCKSTEP_EMULATED_CUDA
-#define LOCKSTEP_HAS_TILES
+#define LOCKSTEP_HAS_MMA
+#else
+#define LOCKSTEP_HAS_WMMA
 #endif
 #elif defined(__HIP__)
 #define LOCKSTEP_KERNEL __attribute__((global))
@@ -37,13 +39,14 @@
 #define LOCKSTEP_PARAMETER const                                                // of a kernel, and indexed by it
 #define LOCKSTEP_BOUNDS(threads, blocks) __attribute__((amdgpu_flat_work_group_size(1, threads)))
 #define LOCKSTEP_CLUSTER(blocks)
+#define LOCKSTEP_HAS_WMMA  // int8_mma.h
 #elif defined(__CUDACC__)
 #define LOCKSTEP_KERNEL __global__
 #define LOCKSTEP_DEVICE __device__ __forceinline__
 #define LOCKSTEP_DEVICE_CALL static __device__ __noinline__  // what is rare, so that its code is there once
 #define LOCKSTEP_SHARED __shared__
 #define LOCKSTEP_DYNAMIC_SHARED(type, name) extern LOCKSTEP_SHARED type name[]  // as much as the launch asks for
-#define LOCKSTEP_HAS_TILES                                                      // int8_mma.h, async_copy.h
+#define LOCKSTEP_HAS_MMA                                                        // int8_mma.h, async_copy.h
 #define LOCKSTEP_PARAMETER const __grid_constant__  // of a kernel, and indexed by it: no copy is made
 #define LOCKSTEP_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -90,6 +93,8 @@ LOCKSTEP_DEVICE std::uint64_t nanosecond_counter() {
 
 #elif defined(__HIP__)
 
+LOCKSTEP_DEVICE constexpr int max(int a, int b) { return a < b ? b : a; }  // which CUDA has built in
+LOCKSTEP_DEVICE constexpr int min(int a, int b) { return b < a ? b : a; }
 LOCKSTEP_DEVICE int thread_index() { return static_cast<int>(__builtin_amdgcn_workitem_id_x()); }
 LOCKSTEP_DEVICE int block_x() { return static_cast<int>(__builtin_amdgcn_workgroup_id_x()); }
 LOCKSTEP_DEVICE int block_y() { return static_cast<int>(__builtin_amdgcn_workgroup_id_y()); }

@@ -273,6 +273,8 @@ const std::byte* exchange(const char* what, const void* value, std::size_t bytes
   return &hand_ins[0][0];
 }
 
+void refuse(const std::string& what) { fail(name_of(worker.thread->place) + " " + what); }
+
 void begin_copy(void* to, const void* from, std::size_t bytes) { worker.thread->copies.push_back({to, from, bytes}); }
 
 void end_copy_group() { worker.thread->groups.push_back(worker.thread->copies.size()); }

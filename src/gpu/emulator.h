@@ -52,6 +52,9 @@ void block_barrier();
 /// have nothing of use there, or, if all are needed, must not be.
 const std::byte* exchange(const char* what, const void* value, std::size_t bytes, bool needs_all = false);
 
+/// Ends the kernel with an error that names this thread and says what it did: for what a device leaves undefined.
+void refuse(const std::string& what);
+
 /// Copies that a thread does not wait for. They are done as late as can be: in wait_for_copies.
 void begin_copy(void* to, const void* from, std::size_t bytes);
 void end_copy_group();

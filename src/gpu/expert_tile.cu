@@ -1,4 +1,5 @@
-// Many tokens by the experts' weights: a tile kernel on mma.m16n8k32 that decodes IQ2_XXS or Q2_K on the way.
+// Many tokens by the experts' weights: a tile kernel on mma.m16n8k32, and one on WMMA for HIP, that decodes IQ2_XXS or
+// Q2_K on the way.
 //
 // An expert has few tokens (48 of a step of 2048), so weights that lay unpacked in device memory would be written and
 // read nearly for nothing. Here a warp has 32 rows and all tokens of the tile, up to 64, and a thread decodes exactly
@@ -10,6 +11,10 @@
 // The row is walked in the law's order (numerics/order.h), one lane of eight blocks a stage. In the file's order two
 // blocks side by side belong to neighbouring columns, and copies are of 16 bytes; so a pair of columns is in shared
 // memory at a time, and what one lane has used up makes room for the next pair. Sums, scales and zeros: tile.cu.
+//
+// For HIP a warp has 16 rows, the right operand, whose thread has to hold whole blocks of one row. All sums are
+// registers, as is what is to come of the rows: of a pair of columns the even blocks in one half of the warp, the odd
+// ones in the other, which a shuffle hands to both. Shared memory has the tables and one stage of the activations.
 //
 // Work: 2 * 32 * 64 * 32 operations a warp and block, for 16 mma, 128 fma and about 90 instructions of decoding. Bytes
 // of weights: the row, once a tile, from the L2 cache twice.
@@ -23,27 +28,25 @@
 
 namespace lockstep::gpu {
 
-#if !defined(LOCKSTEP_HAS_TILES)
-
-bool can_tile_experts(const Runtime&, DType, int) { return false; }
-std::size_t expert_rows_bytes(DType, int, int) { return 0; }
-ExpertRows walk_expert_rows(Runtime&, std::byte*, DType, const Rounded&) { return {}; }
-void multiply_expert_tiles(Runtime&, DType, const ExpertCall&) {}
-void prepare_expert_tiles(Runtime&) {}
-
-#else
-
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / kWarp, kRowTiles = 2, kWarpRows = 16 * kRowTiles,
-              kRows = kWarps * kWarpRows;
+#if defined(LOCKSTEP_HAS_MMA)
+constexpr int kRowTiles = 2, kBuffers = 2,
+              kCopies = 16;  // copies of a table: no two threads of half a warp meet in a bank
+#else
+constexpr int kRowTiles = 1, kBuffers = 1, kCopies = 4;
+#endif
+constexpr int kThreads = 256, kWarps = kThreads / kWarp, kWarpRows = 16 * kRowTiles, kRows = kWarps * kWarpRows;
 constexpr int kLaneBlocks = 8, kStageBytes = kLaneBlocks * kBlock;  // a stage is a lane
-constexpr int kSlots = 16;                                          // of 16 bytes: what a row has in shared memory
 constexpr int kMostPairs = kTileTokens / 16, kOutputs = kRowTiles * kMostPairs * 8;
 
 /// What belongs to tokens one by one lies so that a thread reads that of its four tokens of a pair of 8-token tiles at
-/// once: where that of `token` is.
+/// once, or, on HIP, of its eight of 16: where that of `token` is.
+#if defined(LOCKSTEP_HAS_MMA)
 LOCKSTEP_DEVICE int spot_of(int token) { return token / 16 * 16 + token % 8 / 2 * 4 + token % 16 / 8 * 2 + token % 2; }
+#else
+LOCKSTEP_DEVICE int spot_of(int token) { return token / 16 * 16 + token % 2 * 8 + token % 16 / 2; }
+#endif
 
 struct Tokens {
   std::uint8_t codes[kTileTokens * kStageBytes];
@@ -59,13 +62,14 @@ template <>
 struct Expert<DType::iq2_xxs> {
   static constexpr int kLanes = 16;
   static constexpr bool kHasMin = false;
-  static constexpr int kCopies = 16;  // so that no two threads of half a warp meet in a bank
   struct Shared {
     Words2 point[256][kCopies];
     Words2 signs[128][kCopies];  // a byte of ones for every negative value
     std::uint16_t scale[kRows][16];
+#if defined(LOCKSTEP_HAS_MMA)
     float total[kOutputs][kThreads];  // of columns, a thread's own
-    Tokens tokens[2];
+#endif
+    Tokens tokens[kBuffers];
   };
   struct Scale {
     float scale;
@@ -112,7 +116,7 @@ struct Expert<DType::q2_k> {
   struct Shared {
     std::uint8_t nibbles[kRows * kSupers * 16];  // units swizzled by the row
     std::uint32_t scales[kRows][kSupers];
-    MinTokens tokens[2];
+    MinTokens tokens[kBuffers];
   };
   struct Scale {
     float scale, min_scale, level[2];
@@ -142,14 +146,7 @@ struct Expert<DType::q2_k> {
   }
 };
 
-template <DType T>
-struct Shared {
-  std::uint8_t raw[kWarps][kWarpRows * kSlots * 16];
-  typename Expert<T>::Shared format;
-  int slots[kTileTokens];
-};
-
-/// A thread a half of a block. In pairs, half h of a block gets its words h, h + 2, h + 4, h + 6.
+/// A thread a half of a block. In pairs, for mma, half h of a block gets its words h, h + 2, h + 4, h + 6.
 LOCKSTEP_KERNEL void walk_kernel(ExpertRows out, Rounded x, Walk walk, bool is_paired) {
   follow_launch();
   const int halves = x.width / 16;
@@ -160,6 +157,7 @@ LOCKSTEP_KERNEL void walk_kernel(ExpertRows out, Rounded x, Walk walk, bool is_p
   const std::int64_t from = row * x.stride + walk.block_at(place) * kBlock;
   auto* const to = reinterpret_cast<Words4*>(out.codes + row * x.width + place * kBlock) + h;
   const auto* codes = reinterpret_cast<const Words4*>(x.codes + from);
+#if defined(LOCKSTEP_HAS_MMA)
   if (is_paired) {
     const Words4 low = codes[0], high = codes[1];
     *to = h == 0 ? Words4{{low.word[0], low.word[2], high.word[0], high.word[2]}}
@@ -167,12 +165,59 @@ LOCKSTEP_KERNEL void walk_kernel(ExpertRows out, Rounded x, Walk walk, bool is_p
   } else {
     *to = codes[h];
   }
+#else
+  *to = codes[h];
+#endif
   const std::int64_t place_to =
       (place / kLaneBlocks * static_cast<std::int64_t>(x.rows) + row) * kLaneBlocks + place % kLaneBlocks;
   if (h == 0) out.scales[place_to] = x.scales[from / kBlock];
   if (!is_paired)
     (h == 0 ? out.half_sums[0] : out.half_sums[1])[place_to] = static_cast<float>(x.half_sums[from / 16 + h]);
 }
+
+/// What a block of a row adds to an output but for the token's scale. `start` is -kMagic times the scale.
+template <class E>
+LOCKSTEP_DEVICE float term_of(int dot, const typename E::Scale& scale, float start, [[maybe_unused]] float half_sum,
+                              [[maybe_unused]] float second_half_sum) {
+  float term = fma_f32(magic_float(dot), scale.scale, start);
+  if constexpr (E::kHasMin) {
+    const float min = fma_f32(second_half_sum, scale.level[1], half_sum * scale.level[0]);
+    term = fma_f32(-min, scale.min_scale, term);
+  }
+  return term;
+}
+
+/// Which slots of which expert a block takes, and in how many tiles of 16; false if there are none.
+LOCKSTEP_DEVICE bool find_slots(const ExpertCall& call, int (&slots)[kTileTokens], int& expert, int& count,
+                                int& tiles) {
+  const int index = block_y(), t = thread_index();
+  if (index >= call.sort.first_tile[call.experts]) return false;
+  expert = call.sort.tile_expert[index];
+  const int begin = call.sort.first_slot[expert] + (index - call.sort.first_tile[expert]) * kTileTokens;
+  count = min(kTileTokens, call.sort.first_slot[expert + 1] - begin);
+  tiles = (count + 15) / 16;
+  if (t < kTileTokens) slots[t] = call.sort.order[begin + min(t, count - 1)];
+  return true;
+}
+
+LOCKSTEP_DEVICE void write_output(const ExpertCall& call, const int& slot, int row, float value) {
+  call.out.data[slot * call.out.stride + row] = value;
+  if (value == 0) {
+    const int n = atomic_add(&call.zeros->count, 1);
+    if (n < ZeroList::kMost) call.zeros->place[n] = {slot, row};
+  }
+}
+
+#if defined(LOCKSTEP_HAS_MMA)
+
+constexpr int kSlots = 16;  // of 16 bytes: what a row has in shared memory
+
+template <DType T>
+struct Shared {
+  std::uint8_t raw[kWarps][kWarpRows * kSlots * 16];
+  typename Expert<T>::Shared format;
+  int slots[kTileTokens];
+};
 
 /// The sums of one stage: kPairs * 16 tokens by the warp's rows.
 template <DType T, int kPairs>
@@ -204,7 +249,7 @@ LOCKSTEP_DEVICE void multiply_stage(float (&lane)[kOutputs], const Shared<T>& sh
       std::uint32_t b[4];
       load_matrices(b, (b_from ^ (i * 32)) + p * 16 * kStageBytes);
       const Floats4 token_scale = *reinterpret_cast<const Floats4*>(&tokens.scales[i][p * 16 + quad * 4]);
-      Floats4 half_sum[2];
+      Floats4 half_sum[2] = {};
       if constexpr (E::kHasMin) {
 #pragma unroll
         for (int h = 0; h < 2; ++h)
@@ -219,12 +264,8 @@ LOCKSTEP_DEVICE void multiply_stage(float (&lane)[kOutputs], const Shared<T>& sh
 #pragma unroll
           for (int e = 0; e < 4; ++e) {
             const int r = 2 * m + e / 2;
-            float term = fma_f32(magic_float(dot[e]), scale[r].scale, start[r]);
-            if constexpr (E::kHasMin) {
-              const float min = fma_f32(half_sum[1].value[2 * n + e % 2], scale[r].level[1],
-                                        half_sum[0].value[2 * n + e % 2] * scale[r].level[0]);
-              term = fma_f32(-min, scale[r].min_scale, term);
-            }
+            const float term = term_of<E>(dot[e], scale[r], start[r], half_sum[0].value[2 * n + e % 2],
+                                          half_sum[1].value[2 * n + e % 2]);
             float& sum = lane[((p * 2 + n) * kRowTiles + m) * 4 + e];
             sum = fma_f32(term, token_scale.value[2 * n + e % 2], sum);
           }
@@ -243,12 +284,9 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 1) expert_kernel(LOCKSTEP_PARAMET
   LOCKSTEP_DYNAMIC_SHARED(SharedBytes, expert_shared);
   auto& shared = *reinterpret_cast<Shared<T>*>(expert_shared);
   const int t = thread_index(), warp = t / kWarp, lane_id = lane_index(), group = lane_id / 4, quad = lane_id % 4;
-  const int first_row = block_x() * kRows, last_row = call.w.rows - 1, index = block_y();
-  if (index >= call.sort.first_tile[call.experts]) return;
-  const int expert = call.sort.tile_expert[index];
-  const int begin = call.sort.first_slot[expert] + (index - call.sort.first_tile[expert]) * kTileTokens;
-  const int count = min(kTileTokens, call.sort.first_slot[expert + 1] - begin), pairs = (count + 15) / 16;
-  if (t < kTileTokens) shared.slots[t] = call.sort.order[begin + min(t, count - 1)];
+  const int first_row = block_x() * kRows, last_row = call.w.rows - 1;
+  int expert, count, pairs;
+  if (!find_slots(call, shared.slots, expert, count, pairs)) return;
   const std::uint8_t* plane = call.w.data + static_cast<std::int64_t>(expert) * call.w.rows * call.w.row_bytes;
   block_barrier();
 
@@ -354,13 +392,193 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 1) expert_kernel(LOCKSTEP_PARAMET
     if (row > last_row || token >= count) continue;
     float value = sum[j];
     if constexpr (kHasTwo) value = shared.format.total[j][t];
-    call.out.data[shared.slots[token] * call.out.stride + row] = value;
-    if (value == 0) {
-      const int n = atomic_add(&call.zeros->count, 1);
-      if (n < ZeroList::kMost) call.zeros->place[n] = {shared.slots[token], row};
-    }
+    write_output(call, shared.slots[token], row, value);
   }
 }
+
+#else
+
+template <DType T>
+struct Shared {
+  typename Expert<T>::Shared format;
+  int slots[kTileTokens];
+};
+
+/// The weights of a block of a row, both units of 16, as they are in the right operand.
+LOCKSTEP_DEVICE void keep_fragment(Words4 (&to)[2], DType dtype, int quad, std::uint32_t first, std::uint32_t second) {
+  if (dtype == DType::iq2_xxs) {  // eight values side by side
+    to[quad / 2].word[quad % 2 * 2] = first;
+    to[quad / 2].word[quad % 2 * 2 + 1] = second;
+  } else {
+    to[0].word[quad] = first;
+    to[1].word[quad] = second;
+  }
+}
+
+/// Grid: tiles of rows, tiles of an expert's slots.
+template <DType T>
+LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 1) expert_kernel(LOCKSTEP_PARAMETER ExpertCall call) {
+  follow_launch();
+  using E = Expert<T>;
+  constexpr int kStages = E::kLanes, kBlocks = kStages * kLaneBlocks, kColumnLanes = kStages / kColumns,
+                kPairStages = 2 * kColumnLanes, kValues = E::kHasMin ? 3 : 1, kMine = kLaneBlocks / 2;
+  LOCKSTEP_DYNAMIC_SHARED(Words4, expert_shared);
+  auto& shared = *reinterpret_cast<Shared<T>*>(expert_shared);
+  auto& tokens = shared.format.tokens[0];
+  const int t = thread_index(), warp = t / kWarp, half = lane_index() / 16, mine = lane_index() % 16;
+  const int first_row = block_x() * kRows, last_row = call.w.rows - 1;
+  int expert, count, tiles;
+  if (!find_slots(call, shared.slots, expert, count, tiles)) return;
+  const std::uint8_t* plane = call.w.data + static_cast<std::int64_t>(expert) * call.w.rows * call.w.row_bytes;
+  block_barrier();
+
+  // What this thread brings of the tokens: a unit of 16 bytes of four, two blocks' scales of one.
+  constexpr int kUnitTokens = kThreads / 16, kTokenCopies = kTileTokens / kUnitTokens;
+  const int unit = t % 16, scaled = t / 4, scaled_block = t % 4 * 2;
+  std::uint32_t code_from[kTokenCopies];  // a step's rounded rows are below 4 GB
+#pragma unroll
+  for (int k = 0; k < kTokenCopies; ++k)
+    code_from[k] = static_cast<std::uint32_t>(
+        static_cast<std::int64_t>(shared.slots[t / 16 + kUnitTokens * k] / call.x_share) * (kBlocks * kBlock) +
+        unit * 16);
+  const std::int64_t scale_row = shared.slots[scaled] / call.x_share;
+  Copies<kTokenCopies> copies;
+  std::uint32_t values[kValues][2];
+  const auto fetch_values = [&](int v, const float* from) {
+    const auto& words = *reinterpret_cast<const Words2*>(from);
+    values[v][0] = words.word[0], values[v][1] = words.word[1];
+  };
+  const auto fetch_tokens = [&](int stage) {
+#pragma unroll
+    for (int k = 0; k < kTokenCopies; ++k) {
+      const int token = t / 16 + kUnitTokens * k;
+      copies.begin(k, tokens.codes + token * kStageBytes + (unit ^ (token & 7)) * 16,
+                   call.x.codes + (code_from[k] + static_cast<std::uint32_t>(stage * kStageBytes)));
+    }
+    const std::int64_t from = (static_cast<std::int64_t>(stage) * call.x.rows + scale_row) * kLaneBlocks + scaled_block;
+    fetch_values(0, call.x.scales + from);
+    if constexpr (E::kHasMin) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) fetch_values(1 + h, call.x.half_sums[h] + from);
+    }
+  };
+  const auto store_tokens = [&] {
+    copies.wait();
+#pragma unroll
+    for (int b = 0; b < 2; ++b) {
+      tokens.scales[scaled_block + b][spot_of(scaled)] = f32_of(values[0][b]);
+      if constexpr (E::kHasMin) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) tokens.half_sums[h][scaled_block + b][spot_of(scaled)] = f32_of(values[1 + h][b]);
+      }
+    }
+  };
+  // Units of a pair of columns, of the row that this thread has: lane by lane, every second one.
+  const int in_block = warp * kWarpRows + mine;
+  const std::uint8_t* const row_data = plane + min(first_row + in_block, last_row) * call.w.row_bytes;
+  std::uint32_t raw[kColumnLanes][kMine][4];
+  const auto fetch_rows = [&](int pair) {
+#pragma unroll
+    for (int q = 0; q < kColumnLanes; ++q)
+#pragma unroll
+      for (int k = 0; k < kMine; ++k) {
+        const auto& words =
+            *reinterpret_cast<const Words4*>(row_data + (4 * (kColumnLanes * (2 * k + half) + q) + pair) * 16);
+#pragma unroll
+        for (int w = 0; w < 4; ++w) raw[q][k][w] = words.word[w];
+      }
+  };
+
+  fetch_tokens(0);
+  fetch_rows(0);
+  E::fill(shared.format, *call.w.tables, plane, call.w.row_bytes, first_row, last_row);
+  float lane[kOutputs] = {}, sum[kOutputs] = {}, total[kOutputs] = {};  // of columns; `sum`: of a column with two lanes
+#pragma unroll 1
+  for (int stage = 0; stage < kStages; ++stage) {
+    block_barrier();  // the last stage has been read
+    store_tokens();
+    block_barrier();
+    if (stage + 1 < kStages) fetch_tokens(stage + 1);
+    const int column = stage / kColumnLanes, q = stage % kColumnLanes;
+    std::uint32_t parts[kMine][2];  // of this thread's blocks
+#pragma unroll
+    for (int k = 0; k < kMine; ++k)
+#pragma unroll
+      for (int w = 0; w < 2; ++w) {
+        // Values, since a choice between places would keep them all in memory.
+        const std::uint32_t even[2] = {raw[0][k][w], raw[kColumnLanes - 1][k][w]},
+                            odd[2] = {raw[0][k][2 + w], raw[kColumnLanes - 1][k][2 + w]};
+        const std::uint32_t first = column % 2 == 0 ? even[0] : odd[0], second = column % 2 == 0 ? even[1] : odd[1];
+        parts[k][w] = q == 0 ? first : second;
+      }
+    if (stage % kPairStages == kPairStages - 1 && stage + 1 < kStages) fetch_rows(stage / kPairStages + 1);
+#pragma unroll 1
+    for (int i = 0; i < kLaneBlocks; i += 2) {
+      const std::uint32_t part[2] = {parts[0][0], parts[0][1]};
+#pragma unroll
+      for (int k = 0; k + 1 < kMine; ++k) parts[k][0] = parts[k + 1][0], parts[k][1] = parts[k + 1][1];
+#pragma unroll 1
+      for (int b = 0; b < 2; ++b) {
+        const int block = i + b, super = kColumnLanes * block + q;
+        const Words2 whole = {{static_cast<std::uint32_t>(shuffle(static_cast<int>(part[0]), mine + 16 * b)),
+                               static_cast<std::uint32_t>(shuffle(static_cast<int>(part[1]), mine + 16 * b))}};
+        Words4 weights[2];
+        typename E::Scale scale;
+#pragma unroll
+        for (int quad = 0; quad < 4; ++quad) {
+          std::uint32_t first, second;
+          scale = E::decode(first, second, shared.format, whole, in_block, super, column, quad);
+          keep_fragment(weights, T, quad, first, second);
+        }
+        const float start = -kMagic * scale.scale;
+#pragma unroll
+        for (int n = 0; n < kTileTokens / 16; ++n) {
+          keep_order();
+          if (n >= tiles) continue;
+          const std::uint8_t* codes = tokens.codes + (n * 16 + mine) * kStageBytes;
+          Dots dots = magic_dots();
+#pragma unroll
+          for (int h = 0; h < 2; ++h)
+            dots = add_products(*reinterpret_cast<const Words4*>(codes + ((2 * block + h) ^ (mine & 7)) * 16),
+                                weights[h], dots);
+          const int spot = n * 16 + half * 8;
+#pragma unroll
+          for (int four = 0; four < 2; ++four) {
+            const Floats4 token_scale = *reinterpret_cast<const Floats4*>(&tokens.scales[block][spot + 4 * four]);
+            Floats4 half_sum[2] = {};
+            if constexpr (E::kHasMin) {
+#pragma unroll
+              for (int h = 0; h < 2; ++h)
+                half_sum[h] = *reinterpret_cast<const Floats4*>(&tokens.half_sums[h][block][spot + 4 * four]);
+            }
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+              const float term =
+                  term_of<E>(dots.value[4 * four + e], scale, start, half_sum[0].value[e], half_sum[1].value[e]);
+              float& to = lane[n * 8 + 4 * four + e];
+              to = fma_f32(term, token_scale.value[e], to);
+            }
+          }
+        }
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kOutputs; ++j) {
+      sum[j] = q == 0 ? lane[j] : sum[j] + lane[j];
+      if (q == kColumnLanes - 1) total[j] = column == 0 ? sum[j] : total[j] + sum[j];
+      lane[j] = 0;
+    }
+  }
+
+  const int row = first_row + in_block;
+#pragma unroll
+  for (int j = 0; j < kOutputs; ++j) {
+    const int token = j / 8 * 16 + j % 8 * 2 + half;
+    if (row <= last_row && token < count) write_output(call, shared.slots[token], row, total[j]);
+  }
+}
+
+#endif
 
 template <DType T>
 void start(Runtime& runtime, const ExpertCall& call) {
@@ -390,7 +608,7 @@ ExpertRows walk_expert_rows(Runtime& runtime, std::byte* room, DType dtype, cons
   out.codes = reinterpret_cast<std::int8_t*>(room);
   out.scales = reinterpret_cast<float*>(room + values);
   const bool is_paired = dtype == DType::iq2_xxs;
-  for (int h = 0; h < 2 && !is_paired; ++h) out.half_sums[h] = out.scales + (h + 1) * (values / kBlock);
+  for (int h = 0; h < 2 && dtype == DType::q2_k; ++h) out.half_sums[h] = out.scales + (h + 1) * (values / kBlock);
   out.rows = x.rows;
   launch(runtime, walk_kernel, {blocks_for(values / 16, 256)}, 256, 0, out, x, walk_of(x.width), is_paired);
   return out;
@@ -406,7 +624,5 @@ void prepare_expert_tiles(Runtime& runtime) {
   runtime.allow_shared(reinterpret_cast<const void*>(&expert_kernel<DType::iq2_xxs>), sizeof(Shared<DType::iq2_xxs>));
   runtime.allow_shared(reinterpret_cast<const void*>(&expert_kernel<DType::q2_k>), sizeof(Shared<DType::q2_k>));
 }
-
-#endif
 
 }  // namespace lockstep::gpu

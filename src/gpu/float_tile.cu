@@ -2,9 +2,10 @@
 //
 // A place of a lane (numerics/order.h) is a chain of sixteen fmas in every width that is taken here. So the law's walk
 // has the place outside and the octet inside: sixteen values are one stage, and one accumulator set is hot. The lane's
-// sum lies in registers too, touched once a stage; column and chunk, touched at the end of a lane, in shared memory.
-// Weights and activations are first laid out in the order of the walk, in room that is handed over: a fraction of a
-// percent of the time. Roofline: 128 fma a clock and multiprocessor; docs/numerics.md has what the order costs.
+// sum lies in registers too, touched once a stage; column and chunk, touched at the end of a lane, in shared memory,
+// or, on HIP, whose threads have more registers and blocks less memory, beside it. Weights and activations are first
+// laid out in the order of the walk, in room that is handed over: a fraction of a percent of the time. Roofline: 128
+// fma a clock and multiprocessor; docs/numerics.md has what the order costs.
 #include <bit>
 
 #include "base/error.h"
@@ -13,15 +14,6 @@
 #include "numerics/order.h"
 
 namespace lockstep::gpu {
-
-#if !defined(LOCKSTEP_HAS_TILES)
-
-bool can_tile_floats(const Runtime&, DType, const Product*, int) { return false; }
-std::size_t float_tile_bytes(const Product*, int) { return 0; }
-void multiply_float_tiles(Runtime&, const Product*, int, std::byte*) {}
-void prepare_float_tiles(Runtime&) {}
-
-#else
 
 namespace {
 
@@ -34,7 +26,11 @@ struct Shape {
   static constexpr int rows = kTileRows, tokens = kTileTokens, row_fours = kRowFours, token_fours = kTokenFours;
   static constexpr int row_threads = rows / (4 * row_fours), token_threads = tokens / (4 * token_fours);
   static constexpr int threads = row_threads * token_threads, outputs = 16 * row_fours * token_fours;
+#if defined(LOCKSTEP_HAS_WMMA)
+  static constexpr std::size_t sets_bytes = 0;
+#else
   static constexpr std::size_t sets_bytes = 2 * sizeof(float) * outputs * threads;
+#endif
 };
 /// Two blocks a multiprocessor, which do not wait for each other. The small tiles are for where there would be few.
 using Usual = Shape<64, 128, 1, 2>;
@@ -102,7 +98,12 @@ LOCKSTEP_KERNEL void walk_tokens_kernel(float* out, ConstRows x, Walk walk, int 
 template <class S>
 LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(S::threads, 2) float_tile_kernel(LOCKSTEP_PARAMETER Call call) {
   constexpr int kThreads = S::threads, kOutputs = S::outputs, kRows = 4 * S::row_fours, kTokens = 4 * S::token_fours;
-  LOCKSTEP_DYNAMIC_SHARED(Floats4, sets);  // columns, then chunks: [2][kOutputs / 4][kThreads], each entry a thread's own
+#if defined(LOCKSTEP_HAS_WMMA)
+  float sets[2][kOutputs];  // columns, then chunks
+#else
+  // Columns, then chunks: [2][kOutputs / 4][kThreads], each entry a thread's own.
+  LOCKSTEP_DYNAMIC_SHARED(Floats4, sets);
+#endif
   LOCKSTEP_SHARED LOCKSTEP_ALIGNED(16) float w[2][kStage][S::rows];
   LOCKSTEP_SHARED LOCKSTEP_ALIGNED(16) float x[2][kStage][S::tokens];
   follow_launch();
@@ -123,15 +124,17 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(S::threads, 2) float_tile_kernel(LOCKSTEP_P
       static_cast<std::int64_t>(first_row + load_row < last_row ? first_row + load_row : last_row) * p.w.width + load_k;
   const int stages = p.w.width / kStage;
 
+  constexpr int kRowThreads = S::tokens / 4, kStepTokens = kThreads / kRowThreads, kTokenCopies = kStage / kStepTokens;
+  Copies<kTokenCopies> copies;
   const auto fetch_tokens = [&](int stage) {
-    constexpr int kRowThreads = S::tokens / 4;
+    const int first = t / kRowThreads;
 #pragma unroll
-    for (int k = t / kRowThreads; k < kStage; k += kThreads / kRowThreads) {
+    for (int k = first; k < kStage; k += kStepTokens) {
       const int column = t % kRowThreads * 4;
-      copy16(&x[stage % 2][k][column],
-             call.tokens + static_cast<std::int64_t>(stage * kStage + k) * call.padded + first_token + column);
+      copies.begin((k - first) / kStepTokens, &x[stage % 2][k][column],
+                   call.tokens + static_cast<std::int64_t>(stage * kStage + k) * call.padded + first_token + column);
     }
-    end_copy_group();
+    copies.end_group();
   };
   Words2 raw[kLoad / 4];
   const auto fetch_weights = [&](int stage) {
@@ -144,6 +147,16 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(S::threads, 2) float_tile_kernel(LOCKSTEP_P
       w[stage % 2][load_k + i][load_row] = widen_f16(raw[i / 4].word[i % 4 / 2] >> (16 * (i % 2)) & 0xffffu);
   };
   float chain[kOutputs], lane[kOutputs];
+#if defined(LOCKSTEP_HAS_WMMA)
+  const auto add_to_set = [&](int set, const float(&from)[kOutputs], bool is_first) {
+#pragma unroll
+    for (int j = 0; j < kOutputs; ++j) sets[set][j] = is_first ? from[j] : sets[set][j] + from[j];
+  };
+  const auto read_set = [&](int set, float(&to)[kOutputs]) {
+#pragma unroll
+    for (int j = 0; j < kOutputs; ++j) to[j] = sets[set][j];
+  };
+#else
   const auto add_to_set = [&](int set, const float(&from)[kOutputs], bool is_first) {
     Floats4* to = sets + set * (kOutputs / 4) * kThreads + t;
 #pragma unroll
@@ -166,6 +179,7 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(S::threads, 2) float_tile_kernel(LOCKSTEP_P
       for (int e = 0; e < 4; ++e) to[4 * j + e] = v.value[e];
     }
   };
+#endif
   const auto compute = [&](int stage, float(&sum)[kOutputs]) {
 #pragma unroll
     for (int j = 0; j < kOutputs; ++j) sum[j] = 0;
@@ -186,7 +200,7 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(S::threads, 2) float_tile_kernel(LOCKSTEP_P
     }
   };
   const auto next_stage = [&](int stage) {  // what `stage` needs is in shared memory when it returns
-    wait_for_copies<0>();
+    copies.wait();
     block_barrier();
     if (stage + 1 >= stages) return;
     fetch_tokens(stage + 1);
@@ -296,11 +310,11 @@ void multiply_float_tiles(Runtime& runtime, const Product* products, int count, 
     start(Usual());
 }
 
-void prepare_float_tiles(Runtime& runtime) {
-  runtime.allow_shared(reinterpret_cast<const void*>(&float_tile_kernel<Usual>), Usual::sets_bytes);
-  runtime.allow_shared(reinterpret_cast<const void*>(&float_tile_kernel<Small>), Small::sets_bytes);
+void prepare_float_tiles([[maybe_unused]] Runtime& runtime) {
+  if constexpr (Usual::sets_bytes > 0) {
+    runtime.allow_shared(reinterpret_cast<const void*>(&float_tile_kernel<Usual>), Usual::sets_bytes);
+    runtime.allow_shared(reinterpret_cast<const void*>(&float_tile_kernel<Small>), Small::sets_bytes);
+  }
 }
-
-#endif
 
 }  // namespace lockstep::gpu

@@ -1,4 +1,4 @@
-// The indexer's scores of many queries: a tile kernel on mma.m16n8k32.
+// The indexer's scores of many queries: a tile kernel on mma.m16n8k32, and one on WMMA for HIP.
 //
 // In official mode queries and keys are fp4 in blocks of 32 channels: small integers times powers of two. A chain of
 // the law (kIndexChain) is one such block, whose sum of at most 4608 units is exact whatever the order, so an int8 dot
@@ -9,6 +9,10 @@
 // A warp holds 32 keys, decoded once, as its left operand, and takes the queries of its tile one after the other. A dot
 // starts from 0x4B400000 (tile.cu), so that two fmas scale a chain and add it. Then the heads are added in order, a
 // thread a key. Work of a query and key: 64 heads x 4 chains x 2 fmas and about 6 instructions a head besides.
+//
+// With WMMA the keys are the right operand: a thread has one key of each half of the warp's and every second head, so
+// that one exchange with the thread 16 lanes away gives it all heads of one key, and nothing goes through shared
+// memory. There a query's codes are read from the cache, by every warp for itself.
 #include "base/error.h"
 #include "gpu/async_copy.h"
 #include "gpu/device.h"
@@ -19,29 +23,46 @@
 
 namespace lockstep::gpu {
 
-#if !defined(LOCKSTEP_HAS_TILES)
-
-void prepare_index_tiles(Runtime&) {}
-bool can_tile_index(const Runtime&, const SelectCall&, const PackedRows&) { return false; }
-std::size_t index_row_bytes() { return 0; }
-void score_index_tiles(Runtime&, const SelectCall&, const Slices&, int, int, float*, std::byte*, const PackedRows&) {}
-
-#else
-
 namespace {
 
-constexpr int kWidth = 128, kHeads = 64, kChains = kWidth / kIndexChain, kHeadTiles = kHeads / 8;
+constexpr int kWidth = 128, kHeads = 64, kChains = kWidth / kIndexChain;
 constexpr int kThreads = 256, kWarps = kThreads / kWarp, kWarpKeys = 32, kKeys = kWarps * kWarpKeys, kQueries = 16;
-constexpr int kHalf = kHeads / 2, kPitch = kHalf + 4;  // heads whose dots lie in shared memory at a time
 constexpr int kOrdinary = 60;
 
 /// A query row as the tile kernel's threads read it.
+#if defined(LOCKSTEP_HAS_MMA)
+constexpr int kHeadTiles = kHeads / 8;
 struct IndexRow {
   Words2 codes[kHeadTiles][kChains][kWarp];  // a thread's part of the right operand
   Floats4 scales[kHeadTiles][kChains][4];    // of heads 2 q and 2 q + 1 of the tile, and these times -12582912
   int is_odd;                                // has what is not ordinary
   int unused[31];
+  LOCKSTEP_DEVICE std::int8_t& code(int head, int chain, int value) {
+    auto* in = reinterpret_cast<std::int8_t*>(&codes[head / 8][chain][head % 8 * 4 + value % 16 / 4]);
+    return in[value / 16 * 4 + value % 4];
+  }
+  LOCKSTEP_DEVICE void set_scale(int head, int chain, float scale) {
+    const int column = head % 8;
+    float* in = scales[head / 8][chain][column / 2].value;
+    in[column % 2] = scale;
+    in[column % 2 + 2] = -kMagic * scale;
+  }
 };
+#else
+constexpr int kHeadTiles = kHeads / 16;
+struct IndexRow {
+  Words4 codes[kHeadTiles][kChains][2][16];   // a thread's two left operands
+  Floats4 scales[kHeadTiles][kChains][2][2];  // of the even heads, then of the odd ones
+  int is_odd;                                 // has what is not ordinary
+  int unused[31];
+  LOCKSTEP_DEVICE std::int8_t& code(int head, int chain, int value) {
+    return reinterpret_cast<std::int8_t*>(&codes[head / 16][chain][value / 16][head % 16])[value % 16];
+  }
+  LOCKSTEP_DEVICE void set_scale(int head, int chain, float scale) {
+    scales[head / 16][chain][head % 2][head % 16 / 8].value[head % 8 / 2] = scale;
+  }
+};
+#endif
 
 /// A warp a head, of the rows that have to choose.
 LOCKSTEP_KERNEL void code_kernel(IndexRow* out, SelectCall call, const SequenceSlice* slices, int slice_count,
@@ -56,7 +77,6 @@ LOCKSTEP_KERNEL void code_kernel(IndexRow* out, SelectCall call, const SequenceS
   float x[kChains];
 #pragma unroll
   for (int chain = 0; chain < kChains; ++chain) x[chain] = from[chain * kIndexChain];
-  const int tile = head / 8, column = head % 8;
 #pragma unroll
   for (int chain = 0; chain < kChains; ++chain) {
     const std::uint32_t most = warp_max(magnitude_bits(x[chain]));
@@ -66,14 +86,8 @@ LOCKSTEP_KERNEL void code_kernel(IndexRow* out, SelectCall call, const SequenceS
     const float doubled = is_ordinary ? x[chain] * power_of_two(1 - exponent) : 0.0f;
     const int code = round_to_int(doubled);
     if (!is_ordinary || static_cast<float>(code) != doubled) out[row].is_odd = 1;
-    auto* codes = reinterpret_cast<std::int8_t*>(&out[row].codes[tile][chain][column * 4 + lane % 16 / 4]);
-    codes[lane / 16 * 4 + lane % 4] = static_cast<std::int8_t>(code);
-    if (lane == 0) {
-      const float scale = power_of_two(is_ordinary ? exponent - 1 : 0);
-      float* scales = out[row].scales[tile][chain][column / 2].value;
-      scales[column % 2] = scale;
-      scales[column % 2 + 2] = -kMagic * scale;
-    }
+    out[row].code(head, chain, lane) = static_cast<std::int8_t>(code);
+    if (lane == 0) out[row].set_scale(head, chain, power_of_two(is_ordinary ? exponent - 1 : 0));
   }
 }
 
@@ -99,6 +113,10 @@ LOCKSTEP_DEVICE float plain_score(const float* query, const float* weights, cons
   }
   return score;
 }
+
+#if defined(LOCKSTEP_HAS_MMA)
+
+constexpr int kHalf = kHeads / 2, kPitch = kHalf + 4;  // heads whose dots lie in shared memory at a time
 
 /// What a warp holds of its keys: rows group, group + 8, group + 16, group + 24 of a thread.
 struct Keys {
@@ -238,14 +256,111 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2)
   }
 }
 
+constexpr std::size_t kSharedBytes = sizeof(IndexShared);
+
+#else
+
+constexpr std::size_t kSharedBytes = 0;
+
+/// Grid: tiles of keys, tiles of queries. Warps have nothing to do with each other.
+LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2)
+    index_kernel(SelectCall call, const SequenceSlice* slices, int slice_count, int first_row, int rows, float* scores,
+                 const IndexRow* coded, PackedRows layout) {
+  follow_launch();
+  const int lane = lane_index(), half = lane / 16, column = lane % 16;
+  const int first_key = block_x() * kKeys + thread_index() / kWarp * kWarpKeys, first = block_y() * kQueries;
+  const int last = first + kQueries < rows ? first + kQueries : rows;
+  const SequenceSlice* slice = nullptr;
+  Words4 codes[2][kChains][2] = {};  // of keys `column` and 16 + `column`: right operands
+  float key_scales[2][kChains] = {};
+  bool are_odd = false;  // the same in the whole warp
+  const auto key_at = [&](std::int64_t c) {
+    return bytes_of(slice->key_pages[c / kPageRows]) + c % kPageRows * layout.key_bytes;
+  };
+  const auto read_keys = [&](std::int64_t there) {
+    std::uint32_t is_odd = 0;
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      const std::int64_t c = first_key + column + 16 * k;
+      const std::uint8_t* key = key_at(c < there ? c : there - 1);
+#pragma unroll
+      for (int chain = 0; chain < kChains; ++chain) {
+        const auto* levels = reinterpret_cast<const std::uint16_t*>(key + chain * (kIndexChain / 2));
+        std::uint32_t all = 0;
+#pragma unroll
+        for (int word = 0; word < 8; ++word) {
+          all |= levels[word];
+          codes[k][chain][word / 4].word[word % 4] = Format<DType::mxfp4>::levels_of(levels[word]);
+        }
+        const int exponent = e8m0_to_exponent(key[kWidth / 2 + chain]);
+        const bool is_ordinary = exponent >= -kOrdinary && exponent <= kOrdinary;
+        key_scales[k][chain] = power_of_two(is_ordinary ? exponent - 1 : 0);
+        if (!is_ordinary && (exponent == kBadExponent || (all & 0x7777u) != 0)) is_odd = 1;
+      }
+    }
+    are_odd = warp_max(is_odd) != 0;
+  };
+#pragma unroll 1
+  for (int wave_row = first; wave_row < last; ++wave_row) {
+    const int i = first_row + wave_row;
+    const SequenceSlice* of_row = &slice_of(slices, slice_count, i);
+    const std::int64_t visible = visible_rows(of_row->begin + i - of_row->first_row, call.ratio);
+    if (visible <= call.top_k || first_key >= visible) continue;  // it need not choose, or sees none of these keys
+    if (of_row != slice) {
+      slice = of_row;
+      read_keys(visible_rows(slice->begin + slice->rows - 1, call.ratio));
+    }
+    const float* weights = call.head_weights.data + i * call.head_weights.stride;
+    float* const to = scores + static_cast<std::int64_t>(wave_row) * call.bound + first_key + lane;
+    const IndexRow& row = coded[wave_row];
+    const std::int64_t left = visible - first_key;
+    if (are_odd || row.is_odd != 0) {
+      if (lane < left)
+        *to = plain_score(call.queries.data + i * call.queries.stride, weights, key_at(first_key + lane), layout);
+      continue;
+    }
+    float score = 0;
+#pragma unroll 1
+    for (int tile = 0; tile < kHeadTiles; ++tile) {
+      float total[2][8] = {};
+#pragma unroll
+      for (int chain = 0; chain < kChains; ++chain) {
+        const Words4 low = row.codes[tile][chain][0][column], high = row.codes[tile][chain][1][column];
+        const Floats4 scales[2] = {row.scales[tile][chain][half][0], row.scales[tile][chain][half][1]};
+#pragma unroll
+        for (int k = 0; k < 2; ++k) {
+          const Dots dots = add_products(high, codes[k][chain][1], add_products(low, codes[k][chain][0], magic_dots()));
+          const float scale = key_scales[k][chain], start = -kMagic * scale;
+#pragma unroll
+          for (int e = 0; e < 8; ++e) {
+            const float scaled = fma_f32(magic_float(dots.value[e]), scale, start);
+            total[k][e] = fma_f32(scaled, scales[e / 4].value[e % 4], total[k][e]);
+          }
+        }
+      }
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {  // a thread keeps its own half's key, and gets what the other half has of it
+        const float other = shuffle_xor(half == 0 ? total[1][e] : total[0][e], 16),
+                    own = half == 0 ? total[0][e] : total[1][e];
+        const float even = half == 0 ? own : other, odd = half == 0 ? other : own;
+        score = fma_f32(weights[tile * 16 + 2 * e], even > 0 ? even : 0.0f, score);
+        score = fma_f32(weights[tile * 16 + 2 * e + 1], odd > 0 ? odd : 0.0f, score);
+      }
+    }
+    if (lane < left) *to = score;
+  }
+}
+
+#endif
+
 }  // namespace
 
 void prepare_index_tiles(Runtime& runtime) {
-  runtime.allow_shared(reinterpret_cast<const void*>(&index_kernel), sizeof(IndexShared));
+  if (kSharedBytes > 0) runtime.allow_shared(reinterpret_cast<const void*>(&index_kernel), kSharedBytes);
 }
 
 bool can_tile_index(const Runtime& runtime, const SelectCall& call, const PackedRows& layout) {
-  return sizeof(IndexShared) <= runtime.most_shared_bytes() && !layout.is_plain && layout.key_width == kWidth &&
+  return kSharedBytes <= runtime.most_shared_bytes() && !layout.is_plain && layout.key_width == kWidth &&
          call.head_weights.width == kHeads && layout.key_bytes % 2 == 0;
 }
 
@@ -257,10 +372,8 @@ void score_index_tiles(Runtime& runtime, const SelectCall& call, const Slices& s
   launch(runtime, even_kernel, {blocks_for(rows, kThreads)}, kThreads, 0, coded, rows);
   launch(runtime, code_kernel, {blocks_for(static_cast<std::int64_t>(rows) * kHeads, kWarps)}, kThreads, 0, coded, call,
          slices.memory, slices.size(), first_row, rows);
-  launch(runtime, index_kernel, {blocks_for(call.bound, kKeys), blocks_for(rows, kQueries)}, kThreads,
-         sizeof(IndexShared), call, slices.memory, slices.size(), first_row, rows, scores, coded, layout);
+  launch(runtime, index_kernel, {blocks_for(call.bound, kKeys), blocks_for(rows, kQueries)}, kThreads, kSharedBytes,
+         call, slices.memory, slices.size(), first_row, rows, scores, coded, layout);
 }
-
-#endif
 
 }  // namespace lockstep::gpu

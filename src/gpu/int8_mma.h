@@ -1,4 +1,4 @@
-// Exact products on int8 tensor cores (not on HIP).
+// Exact products on int8 tensor cores: mma on CUDA, WMMA on HIP, with different fragments.
 //
 // A sum of int8 products starts at kMagicBits, so that its bits are those of the float 12582912 + sum (kMagic), as long
 // as the sum stays within 22 bits: then no conversion is needed, and one fma takes kMagic times the scale off again.
@@ -6,15 +6,19 @@
 
 #include "gpu/device.h"
 
-namespace lockstep::gpu {
+#if defined(LOCKSTEP_GPU_EMULATED)
+#include <cstring>
+#endif
 
-#if defined(LOCKSTEP_HAS_TILES)
+namespace lockstep::gpu {
 
 constexpr int kMagicBits = 0x4B400000;
 constexpr float kMagic = 12582912.0f;
 
-/// What multiply32 leaves, with kMagic still in it.
+/// What a product leaves, with kMagic still in it.
 LOCKSTEP_DEVICE float magic_float(int dot) { return f32_of(static_cast<std::uint32_t>(dot)); }
+
+#if defined(LOCKSTEP_HAS_MMA)
 
 #if defined(LOCKSTEP_GPU_EMULATED)
 
@@ -76,6 +80,63 @@ LOCKSTEP_DEVICE void multiply16(int (&d)[4], std::uint32_t a0, std::uint32_t a1,
       : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
       : "r"(a0), "r"(a1), "r"(b), "r"(kMagicBits));
 }
+
+#endif
+
+#else
+
+/// Dots of a thread: value i is of row 2 i + lane / 16 of a and column lane % 16 of b, of 16 each.
+struct Dots {
+  int value[8];
+};
+LOCKSTEP_DEVICE constexpr Dots magic_dots() {
+  return {{kMagicBits, kMagicBits, kMagicBits, kMagicBits, kMagicBits, kMagicBits, kMagicBits, kMagicBits}};
+}
+
+/// What comes later is not begun before: or operands are loaded far ahead until registers spill.
+LOCKSTEP_DEVICE void keep_order() {
+#if defined(__HIP_DEVICE_COMPILE__)
+  __builtin_amdgcn_sched_barrier(0);
+#endif
+}
+
+#if defined(LOCKSTEP_GPU_EMULATED)
+
+/// c + a b over 16 values. A thread hands in row lane % 16 of a and column lane % 16 of b, so that each is there twice,
+/// as it must be.
+LOCKSTEP_DEVICE Dots add_products(const Words4& a, const Words4& b, const Dots& c) {
+  struct Fragments {
+    Words4 a, b;
+  } const own = {a, b};
+  static_assert(sizeof own <= emulator::kHandInBytes);
+  const std::byte* all = emulator::exchange("wmma of 16", &own, sizeof own, true);
+  const auto of = [&](int thread) -> const Fragments& {
+    return *reinterpret_cast<const Fragments*>(all + static_cast<std::size_t>(thread) * emulator::kHandInBytes);
+  };
+  const int half = lane_index() / 16, column = lane_index() % 16;
+  if (std::memcmp(&of(column), &of(column + 16), sizeof own) != 0)
+    emulator::refuse("and the one 16 lanes away have handed different operands to wmma");
+  Dots d = c;
+  for (int i = 0; i < 8; ++i)
+    for (int word = 0; word < 4; ++word)
+      d.value[i] = dot4(of(2 * i + half).a.word[word], of(column).b.word[word], d.value[i]);
+  return d;
+}
+
+#elif defined(__HIP_DEVICE_COMPILE__)
+
+using Vector4 = int __attribute__((ext_vector_type(4)));
+using Vector8 = int __attribute__((ext_vector_type(8)));
+/// c + a b over 16 values. A thread hands in row lane % 16 of a and column lane % 16 of b, so that each is there twice.
+LOCKSTEP_DEVICE Dots add_products(const Words4& a, const Words4& b, const Dots& c) {
+  return __builtin_bit_cast(Dots, __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(true, __builtin_bit_cast(Vector4, a), true,
+                                                                             __builtin_bit_cast(Vector4, b),
+                                                                             __builtin_bit_cast(Vector8, c), false));
+}
+
+#else
+
+LOCKSTEP_DEVICE Dots add_products(const Words4&, const Words4&, const Dots& c) { return c; }  // the host's pass
 
 #endif
 

@@ -18,6 +18,9 @@ namespace {
 
 constexpr std::size_t kTotalBytes = std::size_t{8} << 30, kAlignment = 256;
 constexpr std::size_t kSharedWithoutAsking = std::size_t{48} << 10;
+/// What a block of such a device can have: of an H200, or of any AMD one.
+constexpr std::size_t kMostSharedBytes =
+    LOCKSTEP_GPU_EMULATED == LOCKSTEP_EMULATED_CUDA ? emulator::kMostSharedBytes : std::size_t{64} << 10;
 
 }  // namespace
 
@@ -56,7 +59,7 @@ Runtime::Runtime(int device) : name_("emulated"), device_(device) {
   emulation_ = std::make_unique<Emulation>();
   total_bytes_ = kTotalBytes;
   multiprocessors_ = 3;
-  most_shared_bytes_ = emulator::kMostSharedBytes;
+  most_shared_bytes_ = kMostSharedBytes;
 }
 
 Runtime::~Runtime() = default;

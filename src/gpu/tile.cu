@@ -1,4 +1,5 @@
-// Many tokens by quantised weights: a tile kernel on mma.m16n8k32 and k16, whose int32 sums are exact.
+// Many tokens by quantised weights: the order of the walk, and, for CUDA, a tile kernel on mma.m16n8k32 and k16, whose
+// int32 sums are exact (for HIP: tile_wmma.cu).
 //
 // A block of 256 threads makes 128 rows x 64 tokens, a warp 32 x 32; or 128 x 128, a warp 64 x 32. The row is walked in
 // the law's order, lane by lane and column by column (numerics/order.h), four blocks a stage, so that one open sum of
@@ -10,8 +11,7 @@
 #include "base/error.h"
 #include "gpu/async_copy.h"
 #include "gpu/device.h"
-#include "gpu/int8_mma.h"
-#include "gpu/tile.h"
+#include "gpu/tile_parts.h"
 #include "numerics/order.h"
 
 namespace lockstep::gpu {
@@ -47,50 +47,6 @@ LOCKSTEP_KERNEL void sort_kernel(ExpertSort sort, const std::int32_t* expert, in
   for (int s = t; s < slots; s += kSortThreads) sort.order[atomic_add(&next[expert[s]], 1)] = s;
 }
 
-}  // namespace
-
-void sort_by_expert(Runtime& runtime, const ExpertSort& sort, const std::int32_t* expert, int slots, int experts) {
-  LOCKSTEP_CHECK(experts <= kMostSortExperts);
-  launch(runtime, sort_kernel, {1}, kSortThreads, 0, sort, expert, slots, experts);
-}
-
-#if !defined(LOCKSTEP_HAS_TILES)
-
-WalkedRows walk_rows(Runtime&, std::byte*, const Rounded&, int) { return {}; }
-Walk walk_of(int) { return {}; }
-bool can_tile(const Runtime&, Kind, bool, int, int) { return false; }
-void multiply_tiles(Runtime&, const TileCall&) {}
-void prepare_tiles(Runtime&) {}
-
-#else
-
-namespace {
-
-constexpr int kStageBytes = kStageBlocks * kBlock, kStages = 2;
-constexpr int kManyTokens = 128;  // of a tile that is no expert's
-/// 16-row tiles of a warp.
-LOCKSTEP_HOST_DEVICE constexpr int row_tiles_of(int tokens) { return tokens == kManyTokens ? 4 : 2; }
-constexpr int kThreads = 256, kTokenTiles = 4;  // kTokenTiles: 8-token tiles of a warp
-/// Outputs of a thread.
-LOCKSTEP_HOST_DEVICE constexpr int outputs_of(int tokens) { return row_tiles_of(tokens) * kTokenTiles * 4; }
-
-template <Kind kKind, bool kHasMin, int kTokens>
-struct Stage {
-  static constexpr int kWords = scale_words(kKind, kHasMin);
-  std::uint8_t weights[kTileRows * kStageBytes];
-  std::uint8_t tokens[kTokens * kStageBytes];
-  std::uint32_t scales[kWords][kTileRows][kStageBlocks];
-  float token_scales[kTokens][kStageBlocks];
-  std::uint32_t half_sums[kTokens][kStageBlocks];  // pairs of int16
-};
-
-LOCKSTEP_DEVICE float exact_float(int small) { return magic_float(kMagicBits + small) - kMagic; }
-LOCKSTEP_DEVICE int low_half(std::uint32_t pair) { return static_cast<std::int16_t>(pair & 0xffffu); }
-LOCKSTEP_DEVICE int high_half(std::uint32_t pair) { return static_cast<int>(pair) >> 16; }
-
-/// Units of 16 bytes are swizzled so that ldmatrix, reading one unit of eight rows, meets every bank once.
-LOCKSTEP_DEVICE int swizzled(int row, int unit) { return row * kStageBytes + ((unit ^ (row & 7)) * 16); }
-
 /// A thread a half of a block.
 LOCKSTEP_KERNEL void walk_rows_kernel(WalkedRows out, Rounded x, int width, Walk walk) {
   follow_launch();
@@ -109,11 +65,58 @@ LOCKSTEP_KERNEL void walk_rows_kernel(WalkedRows out, Rounded x, int width, Walk
   out.half_sums[to] = *reinterpret_cast<const std::uint32_t*>(x.half_sums + from / 16);
 }
 
-struct Tile {
-  TileCall call;
-  ExpertSort sort;
-  bool is_sorted;
-  Walk walk;
+}  // namespace
+
+void sort_by_expert(Runtime& runtime, const ExpertSort& sort, const std::int32_t* expert, int slots, int experts) {
+  LOCKSTEP_CHECK(experts <= kMostSortExperts);
+  launch(runtime, sort_kernel, {1}, kSortThreads, 0, sort, expert, slots, experts);
+}
+
+Walk walk_of(int width) {
+  const int chunk = width < kChunk ? width : kChunk, lanes = block_lanes_of(chunk), blocks = chunk / kBlock;
+  return {lanes, blocks / lanes, lanes / kColumns, blocks};
+}
+
+WalkedRows walk_rows(Runtime& runtime, std::byte* room, const Rounded& x, int width) {
+  const std::size_t values = static_cast<std::size_t>(x.rows) * static_cast<std::size_t>(x.width);
+  WalkedRows out;
+  out.codes = reinterpret_cast<std::int8_t*>(room);
+  out.scales = reinterpret_cast<float*>(room + values);
+  out.half_sums = reinterpret_cast<std::uint32_t*>(out.scales + values / kBlock);
+  out.rows = x.rows;
+  launch(runtime, walk_rows_kernel,
+         {blocks_for(static_cast<std::int64_t>(x.rows) * (width / 16), 256), static_cast<unsigned>(x.width / width)},
+         256, 0, out, x, width, walk_of(width));
+  return out;
+}
+
+bool can_tile(const Runtime& runtime, Kind kind, bool has_min, int width, int rows_a_group) {
+  if (width % (kBlock * kColumns) != 0 || (width > kChunk && width % kChunk != 0)) return false;
+  if (tile_shared_bytes(kind, has_min, width) > runtime.most_shared_bytes()) return false;
+  const Walk walk = walk_of(width);
+  return walk.chunk_blocks % walk.lanes == 0 && rows_a_group % kTileRows == 0;
+}
+
+#if defined(LOCKSTEP_HAS_MMA)
+
+namespace {
+
+constexpr int kStages = 2;
+constexpr int kManyTokens = 128;  // of a tile that is no expert's
+/// 16-row tiles of a warp.
+LOCKSTEP_HOST_DEVICE constexpr int row_tiles_of(int tokens) { return tokens == kManyTokens ? 4 : 2; }
+constexpr int kThreads = 256, kTokenTiles = 4;  // kTokenTiles: 8-token tiles of a warp
+/// Outputs of a thread.
+LOCKSTEP_HOST_DEVICE constexpr int outputs_of(int tokens) { return row_tiles_of(tokens) * kTokenTiles * 4; }
+
+template <Kind kKind, bool kHasMin, int kTokens>
+struct Stage {
+  static constexpr int kWords = scale_words(kKind, kHasMin);
+  std::uint8_t weights[kTileRows * kStageBytes];
+  std::uint8_t tokens[kTokens * kStageBytes];
+  std::uint32_t scales[kWords][kTileRows][kStageBlocks];
+  float token_scales[kTokens][kStageBlocks];
+  std::uint32_t half_sums[kTokens][kStageBlocks];  // pairs of int16
 };
 
 /// kIsWhole: lanes are whole stages, as in all rows from 1024 values on, so that nothing is asked between two blocks.
@@ -134,22 +137,9 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2 * kTileTokens / kTokens) tile_k
   const int t = thread_index(), warp = t / kWarp, lane_id = lane_index(), group = lane_id / 4, quad = lane_id % 4;
   const int first_row = block_y() * kTileRows;
 
-  // Which outputs.
-  std::int64_t plane = 0;
+  std::int64_t plane;
   int tokens;
-  if (tile.is_sorted) {
-    const int index = tile.sort.first_tile[call.first_plane] + block_x();
-    if (index >= tile.sort.first_tile[call.first_plane + call.planes]) return;
-    const int expert = tile.sort.tile_expert[index];
-    const int begin = tile.sort.first_slot[expert] + (index - tile.sort.first_tile[expert]) * kTokens;
-    tokens = min(kTokens, tile.sort.first_slot[expert + 1] - begin);
-    if (t < kTokens) slots[t] = tile.sort.order[begin + min(t, tokens - 1)];
-    plane = expert - call.first_plane;
-  } else {
-    const int begin = block_x() * kTokens;
-    tokens = min(kTokens, call.out.rows - begin);
-    if (t < kTokens) slots[t] = begin + min(t, tokens - 1);
-  }
+  if (!find_outputs(tile, slots, plane, tokens)) return;
   block_barrier();
   const int blocks = call.width / kBlock, all_stages = blocks / kStageBlocks;
   const std::int64_t plane_row = plane * call.rows;
@@ -246,7 +236,8 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2 * kTileTokens / kTokens) tile_k
     if (stage < all_stages) fetch(stage);
     end_copy_group();
   }
-  [[maybe_unused]] constexpr int kUnrolled = kIsWhole && kTokens != kManyTokens ? 2 : kStageBlocks;  // more, and registers spill
+  [[maybe_unused]] constexpr int kUnrolled =
+      kIsWhole && kTokens != kManyTokens ? 2 : kStageBlocks;  // more, and registers spill
   const int warp_row = warp / (kTokens / 32) * (16 * kRowTiles), warp_token = warp % (kTokens / 32) * 32;
   for (int stage = 0; stage < all_stages; ++stage) {
     wait_for_copies<kStages - 2>();
@@ -304,33 +295,9 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2 * kTileTokens / kTokens) tile_k
 #pragma unroll
           for (int e = 0; e < 4; ++e) {
             const int h = m * 2 + e / 2, j = (n * kRowTiles + m) * 4 + e;
-            const float first_scale = f32_of(scale[h][0]);
-            float term;
-            if constexpr (kKind == Kind::single) {
-              term = fma_f32(magic_float(dot[e]), first_scale, -kMagic * first_scale);
-              if constexpr (kHasMin) term = fma_f32(-code_sum[e % 2], f32_of(scale[h][1]), term);
-            } else if constexpr (kKind == Kind::folded) {
-              const std::uint32_t levels = scale[h][kWords - 1];
-              const float least = fma_f32(half_sum[e % 2][1], exact_float(high_half(levels)),
-                                        half_sum[e % 2][0] * exact_float(low_half(levels)));
-              term = fma_f32(magic_float(dot[e]), first_scale, -kMagic * first_scale);
-              term = fma_f32(-least, f32_of(scale[h][1 % kWords]), term);
-            } else {
-              const float first = magic_float(dot[e]) - kMagic, other = magic_float(second[e]) - kMagic;
-              if constexpr (kKind == Kind::dual) {
-                term = fma_f32(other, f32_of(scale[h][1]), first * first_scale);
-              } else {  // integers below 2^24 on the way, so nothing is rounded before the scale
-                const float whole =
-                    fma_f32(other, exact_float(high_half(scale[h][1])), first * exact_float(low_half(scale[h][1])));
-                term = whole * first_scale;
-                if constexpr (kHasMin) {
-                  const std::uint32_t levels = scale[h][kWords - 1];
-                  const float least = fma_f32(half_sum[e % 2][1], exact_float(high_half(levels)),
-                                            half_sum[e % 2][0] * exact_float(low_half(levels)));
-                  term = fma_f32(-least, f32_of(scale[h][2 % kWords]), term);
-                }
-              }
-            }
+            const float term = term_of<kKind, kHasMin>(dot[e], second[e], scale[h],
+                                                       kKind == Kind::single ? code_sum[e % 2] : half_sum[e % 2][0],
+                                                       half_sum[e % 2][1]);
             lane[j] = fma_f32(term, token_scale[e % 2], lane[j]);
           }
         }
@@ -347,10 +314,7 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 2 * kTileTokens / kTokens) tile_k
     if (row >= call.rows || token >= tokens) continue;
     const float value = has_one ? column_sum[j] : (has_chunks ? sum : total)[j / 4 * kThreads].value[j % 4];
     call.out.data[slots[token] * call.out.stride + row] = value;
-    if (value == 0) {
-      const int place = atomic_add(&call.zeros->count, 1);
-      if (place < ZeroList::kMost) call.zeros->place[place] = {slots[token], call.first_row + row};
-    }
+    if (value == 0) name_zero(call, slots[token], row);
   }
 }
 
@@ -398,52 +362,17 @@ void allow(Runtime& runtime) {
 
 }  // namespace
 
-Walk walk_of(int width) {
-  const int chunk = width < kChunk ? width : kChunk, lanes = block_lanes_of(chunk), blocks = chunk / kBlock;
-  return {lanes, blocks / lanes, lanes / kColumns, blocks};
-}
-
-WalkedRows walk_rows(Runtime& runtime, std::byte* room, const Rounded& x, int width) {
-  const std::size_t values = static_cast<std::size_t>(x.rows) * static_cast<std::size_t>(x.width);
-  WalkedRows out;
-  out.codes = reinterpret_cast<std::int8_t*>(room);
-  out.scales = reinterpret_cast<float*>(room + values);
-  out.half_sums = reinterpret_cast<std::uint32_t*>(out.scales + values / kBlock);
-  out.rows = x.rows;
-  launch(runtime, walk_rows_kernel,
-         {blocks_for(static_cast<std::int64_t>(x.rows) * (width / 16), 256), static_cast<unsigned>(x.width / width)},
-         256, 0, out, x, width, walk_of(width));
-  return out;
-}
-
-bool can_tile(const Runtime& runtime, Kind kind, bool has_min, int width, int rows_a_group) {
-  if (width % (kBlock * kColumns) != 0 || (width > kChunk && width % kChunk != 0)) return false;
-  const int sets = sets_of(width);
-  const std::size_t bytes = kind == Kind::dual     ? shared_bytes<Kind::dual, false>(sets)
-                            : kind == Kind::folded ? shared_bytes<Kind::folded, true>(sets)
-                            : kind == Kind::halves ? (has_min ? shared_bytes<Kind::halves, true>(sets)
-                                                              : shared_bytes<Kind::halves, false>(sets))
-                            : has_min              ? shared_bytes<Kind::single, true>(sets)
-                                                   : shared_bytes<Kind::single, false>(sets);
-  if (bytes + kTileTokens * sizeof(int) > runtime.most_shared_bytes()) return false;
-  const Walk walk = walk_of(width);
-  return walk.chunk_blocks % walk.lanes == 0 && rows_a_group % kTileRows == 0;
+std::size_t tile_shared_bytes(Kind kind, bool has_min, int width) {
+  std::size_t bytes = 0;
+  with_kind(kind, has_min, [&]<Kind kKind, bool kHasMin>() {
+    bytes = shared_bytes<kKind, kHasMin>(sets_of(width)) + kTileTokens * sizeof(int);
+  });
+  return bytes;
 }
 
 void multiply_tiles(Runtime& runtime, const TileCall& call) {
-  const Tile tile = {call, call.sort != nullptr ? *call.sort : ExpertSort(), call.sort != nullptr, call.w.walk};
-  switch (call.kind) {
-    case Kind::single:
-      return call.has_min ? start<Kind::single, true>(runtime, tile) : start<Kind::single, false>(runtime, tile);
-    case Kind::halves:
-      return call.has_min ? start<Kind::halves, true>(runtime, tile) : start<Kind::halves, false>(runtime, tile);
-    case Kind::folded:
-      LOCKSTEP_CHECK(call.has_min);
-      return start<Kind::folded, true>(runtime, tile);
-    case Kind::dual:
-      LOCKSTEP_CHECK(!call.has_min);
-      return start<Kind::dual, false>(runtime, tile);
-  }
+  const Tile tile = tile_of(call);
+  with_kind(call.kind, call.has_min, [&]<Kind kKind, bool kHasMin>() { start<kKind, kHasMin>(runtime, tile); });
 }
 
 void prepare_tiles(Runtime& runtime) {
