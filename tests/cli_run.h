@@ -31,7 +31,7 @@ class Program {
       ::dup2(in[0], 0);
       ::dup2(out[1], 1);
       ::dup2(err[1], 2);
-      ::signal(SIGINT, SIG_DFL);
+      for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::signal(number, SIG_DFL);
       ::execv(argv[0], argv.data());
       ::_exit(127);
     }
@@ -57,7 +57,7 @@ class Program {
     }
   }
   void close_input() { ::close(std::exchange(in_, -1)); }
-  void interrupt() { ::kill(child_, SIGINT); }
+  void interrupt(int number = SIGINT) { ::kill(child_, number); }
   /// False if the stream ends before there is any.
   bool wait_for_some_output() { return !output.empty() || read_some(out_, output); }
   /// Reads until the text is there; false if the stream ends before.

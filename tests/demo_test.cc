@@ -178,11 +178,12 @@ TEST_F(Installed, WrongUseIsNamed) {
     const char* name;
     std::vector<std::string> arguments;
     std::string message;
+    int code = 2;
   } cases[] = {
       {"suite is not JSON", {"eval", "--suite", bad}, bad + ": line 1: "},
-      {"suite missing", {"eval", "--suite", "none.jsonl"}, "--suite: none.jsonl cannot be read"},
-      {"suite is a folder", {"eval", "--suite", demo().string()}, "--suite: " + demo().string() + " cannot be read"},
-      {"text missing", {"perplexity", "--text", "none.txt"}, "--text: none.txt cannot be read"},
+      {"suite missing", {"eval", "--suite", "none.jsonl"}, "--suite: none.jsonl cannot be read", 1},
+      {"suite is a folder", {"eval", "--suite", demo().string()}, "--suite: " + demo().string() + " cannot be read", 1},
+      {"text missing", {"perplexity", "--text", "none.txt"}, "--text: none.txt cannot be read", 1},
       {"no text", {"perplexity"}, "--text is required"},
       {"window without a text", {"eval", "--context", "64"}, "--text"},
       {"stride too long",
@@ -193,7 +194,7 @@ TEST_F(Installed, WrongUseIsNamed) {
   };
   for (const auto& c : cases) {
     const Ran ran = run(c.arguments);
-    EXPECT_EQ(ran.code, 2) << c.name << "\n" << ran.errors;
+    EXPECT_EQ(ran.code, c.code) << c.name << "\n" << ran.errors;
     EXPECT_NE(ran.errors.find(c.message), std::string::npos) << c.name << "\n" << ran.errors;
     EXPECT_EQ(ran.output, "") << c.name;
   }

@@ -96,7 +96,12 @@ TEST(Serve, WhatCannotWorkIsRefusedAtTheStart) {
       keys("keys.toml", "api-key-file = \"/nowhere\"\n");
   const TextFile name("host.toml", "host = \"no.such.host.invalid\"\n"),
       model("model.toml", "model = \"/nowhere.gguf\"\n");
-  const TextFile port("port.toml", "slots = 1\nport = \"x\"\n");
+  const TextFile port("port.toml", "slots = 1\nport = \"x\"\n"), level("level.toml", "\nlevel = \"sse9\"\n");
+  const TextFile marked("marked.ini", "\xef\xbb\xbfslots = 1\nport = x\n"), nothing("nothing.ini", "\nhost =\n");
+  const TextFile tls("tls.toml", "slots = 1\ntls-cert = \"x.pem\"\n"), blank("blank", "sk-a b\n");
+  const TextFile large("large.toml", std::string("model = \"") + kModel + "\"\n\ncache-ram = \"900TB\"\n");
+  const std::string fits_not = std::string("lockstep: ") + kModel + ": needs";
+  const TextFile marked_keys("marked_keys", "\xef\xbb\xbf\n");
   const test::Certificate certificate(testing::TempDir()), other(testing::TempDir());
   const struct {
     const char* name;
@@ -104,7 +109,7 @@ TEST(Serve, WhatCannotWorkIsRefusedAtTheStart) {
     const char* words;
   } kCases[] = {
       {"no such model", {"/nowhere.gguf"}, "/nowhere.gguf"},
-      {"a certificate alone", {kModel, "--tls-cert", "x.pem"}, "--tls-key: missing"},
+      {"a certificate alone", {kModel, "--tls-cert", "x.pem"}, "--tls-cert: x.pem alone"},
       {"no certificate",
        {kModel, "--tls-cert", "/nowhere", "--tls-key", "/nowhere"},
        "TLS certificate /nowhere: cannot be"},
@@ -163,10 +168,17 @@ TEST(Serve, WhatCannotWorkIsRefusedAtTheStart) {
       {"a setting that is too large", {kModel, "--config", top.path()}, "top.toml:1: --top-p: 5"},
       {"a setting's size", {kModel, "--config", ram.path()}, "ram.toml:2: --cache-ram: 16XB"},
       {"a setting without room", {kModel, "--config", sessions.path()}, "sessions.toml:1: --session-ram: "},
+      {"settings that do not fit together", {"--config", large.path()}, fits_not.c_str()},
       {"a setting's file of keys", {kModel, "--config", keys.path()}, "keys.toml:1: --api-key-file: "},
       {"a setting's host", {kModel, "--config", name.path()}, "host.toml:1: --host: "},
       {"a setting's model", {"--config", model.path()}, "model.toml:1: model: /nowhere.gguf"},
       {"a value that the command line wins over", {kModel, "--config", port.path()}, "port.toml:2: --port: "},
+      {"a level that is none", {kModel, "--config", level.path()}, "level.toml:2: --level"},
+      {"a setting's certificate alone", {kModel, "--config", tls.path()}, "tls.toml:2: --tls-cert"},
+      {"a mark before the text", {kModel, "--config", marked.path()}, "marked.ini:2: --port"},
+      {"nothing after the sign", {kModel, "--config", nothing.path()}, "nothing.ini:2: host has no value"},
+      {"a blank in a key", {kModel, "--api-key-file", blank.path()}, "line 1: a blank"},
+      {"a mark and no key", {kModel, "--api-key-file", marked_keys.path()}, "holds no key"},
       {"no file of settings", {kModel, "--config", "/nowhere.toml"}, "/nowhere.toml"},
   };
   for (const auto& c : kCases) {
@@ -440,6 +452,20 @@ TEST(Serve, AConversationGoesOnFromTheDiskAfterARestart) {
     }
   }
   EXPECT_LT(without_replay, said - 1) << "the sampled turn is what makes the prompt begin alike";
+}
+
+TEST(Serve, EverySignalToEndLetsAnswersEnd) {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    Program program({"serve", kModel, "--port", "0", "--threads", "1", "--log-json"});
+    const int port = port_of(event_of(program, "ready")["url"]);
+    Client client(port);
+    client.send(request_text("POST", "/v1/completions", R"({"prompt":[1,2,3],"max_tokens":40,"stream":true})"));
+    ASSERT_TRUE(client.read_until("data: {"));
+    program.interrupt(number);
+    EXPECT_TRUE(client.read_reply().body.ends_with("data: [DONE]\n\n")) << number;
+    EXPECT_EQ(program.finish(), 0) << number;
+    EXPECT_NE(program.errors.find("told to stop"), std::string::npos) << number;
+  }
 }
 
 TEST(Serve, ASecondSignalEndsItAtOnce) {

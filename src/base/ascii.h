@@ -5,6 +5,9 @@
 
 namespace lockstep {
 
+/// What some editors put before a text in UTF-8.
+inline constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+
 inline bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
 /// Without whitespace at both ends.

@@ -207,6 +207,10 @@ int run_bench_command(BenchCommand command) {
   for (const int n : command.bench.depths)
     longest = std::max<std::int64_t>(longest, n + std::int64_t{command.bench.decode});
   const auto engine = load_engine(command.model, command.chunk, longest);
+  if (const std::int64_t most = engine->config().context_length; longest > most)
+    throw Error(Error::Kind::bad_argument, fmt::format("--prefill, --depth and --decode: up to {} tokens, expected at "
+                                                       "most {}, which the model was made for",
+                                                       longest, most));
   command.bench.threads = command.model.back_end.threads;
   const BenchReport report = run_bench(*engine, command.bench, print_note);
   (command.json ? print_json : print_text)(command, *engine, report);
@@ -249,7 +253,7 @@ void add_bench(CLI::App& app, Run& run) {
       ->capture_default_str();
   command->add_option("--repetitions", options->bench.repetitions, "measured rounds, after one that is not")
       ->capture_default_str();
-  command->add_option("--seed", options->bench.seed, "of the tokens, which are random")->capture_default_str();
+  add_seed_option(*command, options->bench.seed, "of the tokens, which are random");
   command->add_flag("--timing", options->bench.has_timing,
                     "afterwards, where the time of every measurement goes: by phase, and by op and format");
   command->add_flag("--json", options->json, "the report as JSON");

@@ -186,7 +186,10 @@ void add_chat(CLI::App& app, Run& run) {
   add_generation_options(*command, options->generation);
   command->add_option("--system", options->system, "system text in front of the conversation");
   command->add_flag("--no-think", options->no_think, "answer without thinking first");
-  command->add_option("--effort", options->generation.effort, "how much to think: low, high, max");
+  command
+      ->add_option("--effort", options->generation.effort,
+                   "how much to think: low (or minimal), high (or medium, xhigh), max")
+      ->check(CLI::IsMember({"minimal", "low", "medium", "high", "xhigh", "max"}));
   command->callback([options, &run] { run = [options] { return run_chat(*options); }; });
 }
 

@@ -3,15 +3,13 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <iostream>
-#include <iterator>
 #include <memory>
 
 #include "base/error.h"
 #include "cli/command.h"
 #include "cli/generation.h"
+#include "cli/input_file.h"
 #include "cli/interrupts.h"
 #include "cli/options.h"
 #include "cli/timing_text.h"
@@ -30,12 +28,6 @@ struct CompleteOptions {
   bool no_think = false;
   bool has_timing = false;
 };
-
-std::string read_all(std::istream& in, const std::string& name) {
-  std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  if (in.bad()) throw Error(Error::Kind::io, name + ": cannot be read");
-  return text;
-}
 
 void check_utf8(const std::string& text, const std::string& name) {
   if (is_valid_utf8(text)) return;
@@ -57,14 +49,7 @@ std::string prompt_of(const CompleteOptions& options, bool has_text) {
   std::string name = "-p";
   if (has_file) {
     name = options.prompt_file;
-    if (name == "-") {
-      text = read_all(std::cin, "stdin");
-    } else {
-      std::ifstream in(name, std::ios::binary);
-      if (!in || std::filesystem::is_directory(name))
-        throw Error(Error::Kind::bad_argument, "--prompt-file: " + name + " cannot be read, expected a text file");
-      text = read_all(in, name);
-    }
+    text = name == "-" ? read_all(std::cin, "stdin") : read_input(name, "--prompt-file", "a text file");
   }
   if (text.empty()) throw Error(Error::Kind::bad_argument, name + ": the prompt is empty, expected text");
   check_utf8(text, name);

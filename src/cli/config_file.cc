@@ -26,6 +26,7 @@ std::string text_of_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   if (!in || in.bad()) throw Error(Error::Kind::bad_argument, path + ": cannot be read, expected a file of settings");
+  if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
   return text;
 }
 
@@ -109,6 +110,8 @@ void add_ini_line(std::vector<ConfigSetting>& out, const std::string& path, std:
     setting.values = {text.get<std::string>()};
   } else if (value.starts_with('[')) {
     refuse_line(path, number, setting.name + " is an array, expected words, or a file whose name ends in .toml");
+  } else if (value.empty()) {
+    refuse_line(path, number, setting.name + " has no value, expected name = value");
   } else {
     setting.kind = ConfigSetting::Kind::words;
     setting.values = {std::string(value)};

@@ -9,12 +9,13 @@
 #include <utility>
 
 #include "base/error.h"
+#include "cli/options.h"
 #include "text/chat_request.h"
 
 namespace lockstep {
 namespace {
 
-/// A whole number or nothing: no sign for unsigned types, no rest.
+/// A number or nothing: no sign for unsigned types, no rest.
 template <class T>
 bool read_number(std::string_view text, T& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -30,8 +31,7 @@ void add_generation_options(CLI::App& command, GenerationOptions& options) {
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
   SamplerParams& sampling = options.sampling;
   command.add_option("--temperature", sampling.temperature, "0 takes the likeliest token")->capture_default_str();
-  command.add_option("--seed", options.seed, "the same seed gives the same tokens; 0 to 2^64 - 1")
-      ->capture_default_str();
+  add_seed_option(command, options.sampling.seed, "the same seed gives the same tokens");
   command.add_option("--top-k", sampling.top_k, "only the K likeliest tokens; 0 = all")->capture_default_str();
   command.add_option("--top-p", sampling.top_p, "only the likeliest tokens that have this much probability together")
       ->capture_default_str();
@@ -51,9 +51,6 @@ void add_generation_options(CLI::App& command, GenerationOptions& options) {
 
 SamplerParams sampler_params_of(const GenerationOptions& options) {
   SamplerParams params = options.sampling;
-  if (!read_number(options.seed, params.seed))
-    throw Error(Error::Kind::bad_argument, "--seed: \"" + options.seed + "\", expected a whole number from 0 to " +
-                                               std::to_string(std::numeric_limits<std::uint64_t>::max()));
   for (const std::string& text : options.logit_bias) {
     LogitBias entry;
     const std::size_t colon = text.find(':');

@@ -17,7 +17,6 @@ struct GenerationOptions {
   std::int64_t limit = -1;
   std::int64_t context = 0;
   SamplerParams sampling;
-  std::string seed = "0";
   std::vector<std::string> logit_bias;  // ID:BIAS
   std::string effort;                   // of a chat
 };

@@ -4,12 +4,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 
 #include "base/error.h"
 #include "base/output_file.h"
 #include "cli/command.h"
+#include "cli/input_file.h"
 #include "cli/interrupts.h"
 #include "cli/options.h"
 #include "engine/schedule.h"
@@ -24,15 +23,9 @@ struct LogitsOptions {
   bool oracle = false;
 };
 
-std::string read_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw Error(Error::Kind::io, path + ": cannot open");
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
-
 std::vector<std::vector<Token>> read_sequences(const LogitsOptions& options, const Config& config) {
   std::vector<std::vector<Token>> sequences =
-      parse_token_lines(read_file(options.tokens), options.tokens, config.vocabulary);
+      parse_token_lines(read_input(options.tokens, "--tokens", "a file of tokens"), options.tokens, config.vocabulary);
   if (sequences.empty())
     throw Error(Error::Kind::bad_argument, options.tokens + ": no tokens, expected a sequence a line");
   for (std::size_t s = 0; s < sequences.size(); ++s)

@@ -80,7 +80,7 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
     return flushed(run());
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    return app.exit(error) == 0 ? flushed(0) : 2;  // 0: help, or the version
   } catch (const lockstep::Error& error) {
     fmt::print(stderr, "lockstep: {}\n", error.what());
     return exit_code(error.kind());

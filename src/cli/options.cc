@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <string_view>
 
@@ -51,6 +52,15 @@ std::vector<std::string> back_end_names() {
   names.emplace_back(gpu::back_end_name());
 #endif
   return names;
+}
+
+void add_seed_option(CLI::App& command, std::uint64_t& seed, const std::string& help) {
+  const auto read = [&seed](const std::string& text) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+    if (error != std::errc() || end != text.data() + text.size())
+      throw CLI::ValidationError("--seed", text + ", expected a whole number from 0 to 18446744073709551615");
+  };
+  command.add_option_function<std::string>("--seed", read, help)->default_str(std::to_string(seed));
 }
 
 void add_back_end_options(CLI::App& command, BackEndOptions& options) {

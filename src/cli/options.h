@@ -34,6 +34,9 @@ struct ModelOptions {
   Timing timing = Timing::off;
 };
 
+/// --seed, 0 to 2^64 - 1.
+void add_seed_option(CLI::App& command, std::uint64_t& seed, const std::string& help);
+
 /// What --backend may be in this program.
 std::vector<std::string> back_end_names();
 void add_back_end_options(CLI::App& command, BackEndOptions& options);

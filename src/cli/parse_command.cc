@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "base/error.h"
 #include "cli/command.h"
+#include "cli/input_file.h"
 #include "cli/parse.h"
 
 namespace lockstep {
@@ -19,8 +19,7 @@ struct ParseOptions {
 
 int run(const ParseOptions& options) {
   if (options.path.empty() || options.path == "-") return run_parse(std::cin, std::cout, std::cerr, options.chunk);
-  std::ifstream in(options.path, std::ios::binary);
-  if (!in) throw Error(Error::Kind::bad_argument, options.path + ": cannot be opened, expected a file of JSON lines");
+  std::ifstream in = open_input(options.path, "", "a file of JSON lines");
   return run_parse(in, std::cout, std::cerr, options.chunk);
 }
 

@@ -20,6 +20,7 @@
 
 #include "base/error.h"
 #include "cli/command.h"
+#include "cli/interrupts.h"
 #include "cli/options.h"
 #include "cli/serve_options.h"
 #include "server/api.h"
@@ -53,7 +54,7 @@ void as_settings(Call call) {
   try {
     call();
   } catch (const Error& error) {
-    if (error.kind() != Error::Kind::io && error.kind() != Error::Kind::no_memory) throw;
+    if (error.kind() != Error::Kind::io) throw;
     throw Error(Error::Kind::bad_argument, error.what());
   }
 }
@@ -78,7 +79,12 @@ class Signals {
  public:
   Signals() {
     sigemptyset(&set_);
-    for (const int number : {SIGINT, SIGTERM}) sigaddset(&set_, number);
+    for (const int number : Interrupts::kEveryEnd) {
+      struct sigaction action {};
+      // As nohup has it; a signal that is waited for would come all the same.
+      if (number == SIGHUP && sigaction(number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) continue;
+      sigaddset(&set_, number);
+    }
     pthread_sigmask(SIG_BLOCK, &set_, &before_);
     signal(SIGPIPE, SIG_IGN);  // whoever reads the log may leave
   }
@@ -95,7 +101,8 @@ class Signals {
   }
   /// From here on a signal ends the program at once.
   void let_through() const {
-    for (const int number : {SIGINT, SIGTERM}) signal(number, SIG_DFL);
+    for (const int number : Interrupts::kEveryEnd)
+      if (sigismember(&set_, number) == 1) signal(number, SIG_DFL);
     pthread_sigmask(SIG_UNBLOCK, &set_, nullptr);
   }
 
@@ -372,7 +379,10 @@ void add_serve(CLI::App& app, Run& run) {
         check_serve_options(*options);
         return Serve(*options).run();
       } catch (const Error& error) {
-        throw placed_error(*options, error);
+        const Error placed = placed_error(*options, error);
+        // What does not fit would not fit after a restart either.
+        if (placed.kind() == Error::Kind::no_memory) throw Error(Error::Kind::bad_argument, placed.what());
+        throw placed;
       }
     };
   });

@@ -276,9 +276,10 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
 void check_serve_options(ServeOptions& options) {
   if (options.http.host.empty())
     throw Error(Error::Kind::bad_argument, "--host: empty, expected an address or a name; 0.0.0.0 for every address");
-  if (options.http.tls_certificate.empty() != options.http.tls_key.empty())
-    throw Error(Error::Kind::bad_argument, std::string(options.http.tls_key.empty() ? "--tls-key" : "--tls-cert") +
-                                               ": missing, expected both of --tls-cert and --tls-key");
+  const std::string &certificate = options.http.tls_certificate, &key = options.http.tls_key;
+  if (certificate.empty() != key.empty())
+    throw Error(Error::Kind::bad_argument, key.empty() ? "--tls-cert: " + certificate + " alone, expected --tls-key too"
+                                                       : "--tls-key: " + key + " alone, expected --tls-cert too");
   for (const std::string& origin : options.http.cors_origins) {
     const std::size_t host = origin.find("://");
     const bool is_origin = host != std::string::npos && origin.find('/', host + 3) == std::string::npos;
@@ -321,7 +322,8 @@ void check_serve_options(ServeOptions& options) {
 Error placed_error(const ServeOptions& options, const Error& error) {
   const std::string_view words = error.what();
   for (const auto& [name, setting] : options.places) {
-    if (words.starts_with(name + ":")) return Error(error.kind(), fmt::format("{}: {}", setting.place, words));
+    if (words.starts_with(name + ":") || words.starts_with(name + " "))
+      return Error(error.kind(), fmt::format("{}: {}", setting.place, words));
   }
   if (error.kind() == Error::Kind::no_memory) return error;  // it is about the sum of several
   for (const char* name : {"MODEL", "--host", "--api-key-file", "--tls-cert", "--tls-key"}) {

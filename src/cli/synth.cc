@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/interrupts.h"
 #include "cli/memory_plan.h"
+#include "cli/options.h"
 #include "cli/progress.h"
 
 namespace lockstep {
@@ -55,9 +56,7 @@ void add_synth(CLI::App& app, Run& run) {
       ->capture_default_str();
   command->add_option("--experts", options->synth.experts, "routed experts a layer; 0: the preset's")
       ->capture_default_str();
-  command->add_option("--seed", options->synth.seed, "another seed makes another model")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  add_seed_option(*command, options->synth.seed, "another seed makes another model");
   command->add_option("--threads", options->threads, "threads; 0 = one for each CPU")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();

@@ -1,13 +1,13 @@
 // `lockstep tokenize`, `detokenize` and `render`: the text side alone, JSON Lines in and out.
 #include <fstream>
 #include <iostream>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
 #include "cli/command.h"
+#include "cli/input_file.h"
 #include "cli/render.h"
 #include "cli/tokenize.h"
 #include "engine/engine.h"
@@ -26,18 +26,13 @@ struct TokenizeOptions {
 template <class Work>
 int with_input(const std::string& path, Work&& work) {
   if (path.empty() || path == "-") return work(std::cin);
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw Error(Error::Kind::bad_argument, path + ": cannot be opened, expected a file of JSON lines");
+  std::ifstream in = open_input(path, "", "a file of JSON lines");
   return work(in);
 }
 
 Tokenizer load_tokenizer(const TokenizeOptions& options) {
   if (options.tokenizer.empty()) return Tokenizer(vocabulary_of(Gguf(options.files.front())));
-  std::ifstream in(options.tokenizer, std::ios::binary);
-  if (!in)
-    throw Error(Error::Kind::bad_argument,
-                "--tokenizer: " + options.tokenizer + " cannot be opened, expected a tokenizer.json");
-  const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  const std::string text = read_input(options.tokenizer, "--tokenizer", "a tokenizer.json");
   return Tokenizer(vocabulary_from_tokenizer_json(text, options.tokenizer));
 }
 

@@ -1,11 +1,9 @@
 #include "cli/text_passages.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "base/error.h"
+#include "cli/input_file.h"
 #include "text/utf8.h"
 
 namespace lockstep {
@@ -27,11 +25,7 @@ CLI::Option* add_text_options(CLI::App& command, TextOptions& options) {
 }
 
 std::string read_text_file(const std::string& path, const std::string& option) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in || std::filesystem::is_directory(path))
-    throw Error(Error::Kind::bad_argument, option + ": " + path + " cannot be read, expected a text file");
-  std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  if (in.bad()) throw Error(Error::Kind::io, path + ": cannot be read");
+  std::string text = read_input(path, option, "a text file");
   if (!is_valid_utf8(text))
     throw Error(Error::Kind::bad_argument, option + ": " + path + " is not UTF-8, expected text");
   return text;

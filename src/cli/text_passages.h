@@ -19,7 +19,7 @@ struct TextOptions {
 /// --text, --context and --stride. Returns the option --text.
 CLI::Option* add_text_options(CLI::App& command, TextOptions& options);
 
-/// A file as text. Throws Error::bad_argument, naming `option`, if it cannot be read or is not UTF-8.
+/// A file as text. Throws Error naming `option` if it cannot be read or is not UTF-8.
 std::string read_text_file(const std::string& path, const std::string& option);
 
 /// Tokens of a passage: `asked`, or the usual number if that is 0. Throws Error::bad_argument if the model was made for

@@ -39,9 +39,10 @@ void check_room(const std::filesystem::path& out, std::uint64_t bytes) {
   const std::filesystem::space_info space = std::filesystem::space(folder, error);
   if (error) throw Error(Error::Kind::io, folder.string() + ": " + error.message());
   if (space.available < bytes + kSpareBytes)
-    throw Error(Error::Kind::io, fmt::format("{}: {:.2f} GB are needed, {} has {:.2f} GB free", out.string(),
-                                             static_cast<double>(bytes + kSpareBytes) / 1e9, folder.string(),
-                                             static_cast<double>(space.available) / 1e9));
+    throw Error(Error::Kind::io,
+                fmt::format("{}: {:.1f} MB are needed ({:.0f} of them to spare), {} has {:.1f} MB free", out.string(),
+                            static_cast<double>(bytes + kSpareBytes) / 1e6, static_cast<double>(kSpareBytes) / 1e6,
+                            folder.string(), static_cast<double>(space.available) / 1e6));
 }
 
 }  // namespace lockstep

@@ -18,11 +18,14 @@ ApiKeys::ApiKeys(const std::filesystem::path& path) {
   int number = 0;
   for (std::string line; std::getline(in, line);) {
     ++number;
+    if (number == 1 && line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
     const std::string_view key = trimmed(line);
     if (key.empty() || key.front() == '#') continue;
     if (!std::all_of(key.begin(), key.end(), [](char c) { return c > ' ' && c < '\x7f'; }))
-      throw Error(Error::Kind::bad_argument, "API key file " + path.string() + ", line " + std::to_string(number) +
-                                                 ": a character that a header cannot carry, expected one key a line");
+      throw Error(Error::Kind::bad_argument,
+                  "API key file " + path.string() + ", line " + std::to_string(number) +
+                      ": a blank or a character that a header cannot carry, expected a key alone, and "
+                      "comments on lines of their own");
     digests_.push_back(digest_of(key));
   }
   if (in.bad())
