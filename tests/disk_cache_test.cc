@@ -2,6 +2,7 @@
 #include "engine/disk_cache.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <sstream>
 #include <thread>
@@ -244,6 +245,40 @@ TEST(StateFingerprint, IsOfAllBytesOfTheFileAndOfTheMode) {
   bytes[bytes.size() / 2 + 4321] ^= 1;
   test::write_bytes(copy, bytes);
   EXPECT_NE(state_fingerprint(*nano(Mode::official, copy), states), original) << "one bit in the middle";
+}
+
+TEST(StateFingerprint, ItsListIsPrivateAndWhatIsWrongWithItIsToldAndMended) {
+  TempDirectory directory;
+  const std::filesystem::path list = directory.path() / "known-weights";
+  Notes notes;
+  const auto fingerprint = [&] {
+    return state_fingerprint(*nano(), directory.path(), [&](const std::string& note) { notes.add(note); });
+  };
+  const std::uint64_t original = fingerprint();
+  const auto mode_of = [](const std::filesystem::path& path) {
+    struct stat status {};
+    EXPECT_EQ(::stat(path.c_str(), &status), 0) << path;
+    return status.st_mode & 07777;
+  };
+  EXPECT_EQ(mode_of(list), 0600u);
+  EXPECT_EQ(mode_of(directory.path() / "lock"), 0600u);
+  const std::string whole = test::read_bytes(list);
+  std::string damaged = whole;
+  damaged[20] = static_cast<char>(damaged[20] ^ 1);
+  EXPECT_EQ(notes.text(), "");
+  for (const std::string& bytes :
+       {damaged, std::string("garbage"), std::string(300, '\0'), std::string(2 << 20, 'x')}) {
+    test::write_bytes(list, bytes);
+    const std::size_t before = notes.all().size();
+    EXPECT_EQ(fingerprint(), original);
+    EXPECT_EQ(notes.all().size(), before + 1) << notes.text();
+    EXPECT_EQ(test::read_bytes(list), whole);
+  }
+  std::filesystem::remove(list);
+  ASSERT_EQ(::mkfifo(list.c_str(), 0600), 0);
+  EXPECT_EQ(fingerprint(), original) << "and does not wait for somebody to write into it";
+  EXPECT_EQ(notes.count_with("known-weights: not a regular file"), 1u) << notes.text();
+  EXPECT_EQ(test::read_bytes(list), whole);
 }
 
 // ---- The scheduler with a directory ----

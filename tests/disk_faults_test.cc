@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -171,6 +172,37 @@ TEST(DiskFaults, AStateThatAnotherProcessReplacedByOneThatRewindsLessIsAMiss) {
   other.flush();
   EXPECT_FALSE(cache.restore(prompt, 0, [&] { return model.empty(); }));
   EXPECT_EQ(other.match(prompt).reused, 0u) << "144 is as far as it rewinds";
+  EXPECT_EQ(notes.text(), "");
+}
+
+TEST(DiskFaults, AStateThatAnotherProcessReplacedByOneWithoutLogitsServesAllButTheLastToken) {
+  const TinyModel model;
+  TempDirectory directory;
+  Notes notes;
+  const std::vector<Token> tokens = some_tokens(1, 150);
+  const auto make_empty = [&] { return model.empty(); };
+  DiskCache cache(disk_options(directory.path(), notes));
+  cache.put(tokens, model.state(tokens), std::vector<float>{1, 2});
+  cache.flush();
+  ASSERT_EQ(cache.match(tokens).reused, 150u);
+  std::filesystem::remove(files_in(directory.path(), ".tail").at(0));
+  DiskCache other(disk_options(directory.path(), notes));
+  other.put(tokens, model.state(tokens), {});
+  other.flush();
+  const auto found = cache.restore(tokens, 0, make_empty);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->reused, 149u);
+  EXPECT_TRUE(found->logits.empty());
+  EXPECT_EQ(cache.match(tokens).reused, 149u) << "it is listed as what it is";
+  EXPECT_EQ(cache.restore(with_more(tokens), 0, make_empty).value().cache.contents(), model.state(tokens).contents());
+  // And the other way round.
+  other.put(tokens, model.state(tokens), std::vector<float>{1, 2});
+  other.flush();
+  EXPECT_TRUE(cache.restore(tokens, 0, make_empty));
+  const auto whole = cache.restore(tokens, 0, make_empty);
+  ASSERT_TRUE(whole);
+  EXPECT_EQ(whole->reused, 150u);
+  EXPECT_EQ(whole->logits, (std::vector<float>{1, 2}));
   EXPECT_EQ(notes.text(), "");
 }
 
@@ -373,6 +405,120 @@ TEST(DiskFaults, RoomIsMadeByTheLeastRecentlyUsedAndNotByWhatAWaitingPromptNeeds
   cache.flush();
   EXPECT_EQ(cache.match(with_more(prompts[1])).reused, 0u);
   EXPECT_EQ(notes.text(), "");
+}
+
+TEST(DiskFaults, AStateThatTheBudgetHasNoRoomForIsToldOnceAndNeverWritten) {
+  const TinyModel model;
+  TempDirectory directory;
+  Notes notes;
+  const std::vector<Token> a = some_tokens(1, 145), larger = some_tokens(2, 600);
+  std::uint64_t bytes = 0;
+  {
+    DiskCache cache(disk_options(directory.path(), notes));
+    cache.put(a, model.state(a), {});
+    cache.flush();
+    bytes = cache.stats().bytes_written;
+  }
+  DiskCacheOptions options = disk_options(directory.path(), notes);
+  options.budget_bytes = bytes;
+  options.before_write = [](std::uint64_t) { ADD_FAILURE() << "written"; };
+  DiskCache cache(options);
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(cache.put(larger, model.state(larger), {}));
+  EXPECT_FALSE(cache.put_whole(larger, model.state(larger), {}));
+  cache.flush();
+  EXPECT_TRUE(cache.fits(model.state(a), 0)) << "what just fits";
+  EXPECT_FALSE(cache.fits(model.state(a), 1));
+  EXPECT_EQ(cache.match(with_more(a)).reused, 145u) << "and stays";
+  EXPECT_EQ(cache.stats().evicted, 0u);
+  ASSERT_EQ(notes.all().size(), 1u) << notes.text();
+  EXPECT_EQ(notes.count_with("a state of 600 tokens takes"), 1u) << notes.text();
+}
+
+// A directory that hangs then delays no answer for the sake of the order in which files go.
+TEST(DiskFaults, TheTimesOfFilesThatWereUsedAreSetByTheThreadThatWrites) {
+  const TinyModel model;
+  TempDirectory directory;
+  Notes notes;
+  const std::vector<Token> a = some_tokens(1, 145), b = some_tokens(2, 145);
+  std::atomic<bool> is_stuck = false;
+  DiskCacheOptions options = disk_options(directory.path(), notes);
+  options.before_write = [&](std::uint64_t) {
+    while (is_stuck) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  DiskCache cache(options);
+  cache.put(a, model.state(a), {});
+  cache.flush();
+  const std::filesystem::path file = files_in(directory.path(), ".tail").at(0);
+  const auto long_ago = std::filesystem::last_write_time(file) - std::chrono::hours(1);
+  for (const bool reads : {true, false}) {
+    std::filesystem::last_write_time(file, long_ago);
+    is_stuck = true;
+    const std::vector<Token> other = some_tokens(reads ? 3 : 4, 145);
+    ASSERT_TRUE(cache.put(other, model.state(other), {}));
+    while (!cache.is_writing()) std::this_thread::yield();
+    if (reads) {
+      EXPECT_TRUE(cache.restore(with_more(a), 0, [&] { return model.empty(); }));
+    } else {
+      EXPECT_TRUE(cache.put(a, model.state(a), {})) << "it is there already";
+    }
+    EXPECT_EQ(std::filesystem::last_write_time(file), long_ago);
+    is_stuck = false;
+    cache.flush();
+    EXPECT_GT(std::filesystem::last_write_time(file), long_ago);
+  }
+}
+
+TEST(DiskFaults, WhenTheEndHasComeOnlyTheFileThatIsBeingWrittenIsWaitedFor) {
+  const TinyModel model;
+  TempDirectory directory;
+  Notes notes;
+  const std::vector<Token> tokens = some_tokens(1, 20 * 128), other = some_tokens(2, 145);
+  DiskCache* told = nullptr;
+  std::atomic<int> files = 0;
+  DiskCacheOptions options = disk_options(directory.path(), notes);
+  options.before_write = [&](std::uint64_t) {
+    if (++files == 3) told->end_by(0);
+  };
+  {
+    DiskCache cache(options);
+    told = &cache;
+    cache.put(tokens, model.state(tokens), {});
+    cache.flush();
+    EXPECT_TRUE(cache.is_over());
+    EXPECT_FALSE(cache.put_whole(other, model.state(other), {}));
+    EXPECT_FALSE(cache.put(other, model.state(other), {}));
+  }
+  EXPECT_EQ(files, 3);
+  EXPECT_EQ(files_in(directory.path(), ".segment").size(), 3u) << "of use to whoever writes the rest";
+  EXPECT_EQ(files_in(directory.path(), ".tail").size(), 0u);
+  EXPECT_EQ(notes.count_with("a state is lost, there was no time to write it"), 1u) << notes.text();
+  {
+    auto lock = DirectoryLock::take(directory.path(), DirectoryLock::How::alone, 10);
+    ASSERT_TRUE(lock);
+    const double began = steady_seconds();
+    DiskCache cache(disk_options(directory.path(), notes));
+    cache.put(other, model.state(other), {});
+    cache.end_by(steady_seconds() + 0.1);
+    cache.flush();
+    EXPECT_LT(steady_seconds() - began, 8) << "the lock is not waited for";
+  }
+  EXPECT_EQ(notes.count_with("a state is lost, there was no time to write it"), 2u) << notes.text();
+  EXPECT_EQ(notes.all().size(), 2u) << notes.text();
+}
+
+TEST(DiskFaults, WhatIsNoFileUnderTheNameOfOneIsNotWaitedFor) {
+  const TinyModel model;
+  TempDirectory directory;
+  Notes notes;
+  const std::vector<Token> a = some_tokens(1, 145);
+  DiskCache cache(disk_options(directory.path(), notes));
+  cache.put(a, model.state(a), {});
+  cache.flush();
+  const std::filesystem::path tail = files_in(directory.path(), ".tail").at(0);
+  std::filesystem::remove(tail);
+  ASSERT_EQ(::mkfifo(tail.c_str(), 0600), 0);
+  EXPECT_FALSE(cache.restore(with_more(a), 0, [&] { return model.empty(); }));
+  EXPECT_EQ(notes.count_with("not a regular file; the state is not used"), 1u) << notes.text();
 }
 
 /// A disk of `room` bytes that holds one cache's directory and `others` bytes of somebody else's.

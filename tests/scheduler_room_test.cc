@@ -1,12 +1,15 @@
 // Who is let in when everything is taken, and what one job's fault does to the others.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <limits>
 #include <thread>
 
+#include "cpu/cpu_ops.h"
 #include "disk_cache_support.h"
 #include "nano_scheduler.h"
+#include "ops/forwarding_ops.h"
 
 namespace lockstep {
 namespace {
@@ -109,6 +112,99 @@ TEST_F(Room, ADirectoryThatIsLockedDelaysNoAnswerAndHasAllStatesInTheEnd) {
   EXPECT_LT(scheduler.status().disk.wait_seconds, 0.5) << "all of them, for the one that is stuck";
   lock.reset();
   EXPECT_EQ(states_on_disk(scheduler, 11), 11u);
+}
+
+TEST_F(Room, AStateThatAnotherServerReplacedByOneWithoutLogitsIsNotTakenForAWholePrompt) {
+  TempDirectory directory;
+  const std::vector<Token> prompt = some(100);
+  std::vector<Token> one = prompt, two = prompt;
+  one.insert(one.end(), 40, 1);
+  two.insert(two.end(), 40, 2);
+  SchedulerOptions without_memory = options_with_disk(2, directory);
+  without_memory.cache_bytes = 0;
+  Scheduler scheduler(*engine_, without_memory);
+  submit(scheduler, prompt, 0)->wait();
+  EXPECT_EQ(states_on_disk(scheduler, 1), 1u);
+  for (const auto& tail : test::files_in(directory.path(), ".tail")) std::filesystem::remove(tail);
+  {
+    const auto engine = test::engine_of(nano());
+    Scheduler other(*engine, options_with_disk(2, directory));
+    submit(other, one, 0)->wait();
+    submit(other, two, 0)->wait();  // keeps a state where the two part
+    EXPECT_EQ(states_on_disk(other, 3), 3u);
+  }
+  const auto again = submit(scheduler, prompt, 5);
+  EXPECT_EQ(again->wait().end, JobResult::End::limit);
+  EXPECT_EQ(again->wait().stats.reused, 99) << "its last token was run";
+  EXPECT_EQ(again->wait().stats.restored, 99);
+  EXPECT_NO_THROW(check_against_cold(*cold_, prompt, *again));
+}
+
+/// Takes nothing while it is shut.
+class Gate final : public ForwardingOps {
+ public:
+  Gate() : Gate(cpu::make_cpu_ops({1, "auto"})) {}
+  void upload(void* to, const void* from, std::size_t bytes) override {
+    while (is_shut) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    ForwardingOps::upload(to, from, bytes);
+  }
+  std::atomic<bool> is_shut = false;
+
+ private:
+  explicit Gate(std::unique_ptr<Ops> ops) : ForwardingOps(*ops), owned_(std::move(ops)) {}
+  std::unique_ptr<Ops> owned_;
+};
+
+TEST_F(Room, AStateThatIsReadForLongShowsAsAJobAndAsAStep) {
+  TempDirectory directory;
+  const std::vector<Token> prompt = some(100);
+  {
+    Scheduler scheduler(*engine_, options_with_disk(2, directory));
+    submit(scheduler, prompt, 0)->wait();
+  }
+  EngineOptions official;
+  official.model = nano();
+  official.max_rows = 64;
+  auto owned = std::make_unique<Gate>();
+  Gate& gate = *owned;
+  Engine engine(official, std::move(owned));
+  Scheduler scheduler(engine, options_with_disk(2, directory));
+  gate.is_shut = true;
+  const auto watcher = submit(scheduler, prompt, 3);
+  SchedulerStatus status;
+  for (int i = 0; i < 500 && status.seconds_in_step < 0.02; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    status = scheduler.status();
+  }
+  EXPECT_GE(status.seconds_in_step, 0.02);
+  EXPECT_EQ(status.disk.hits, 0u) << "it is still read";
+  EXPECT_TRUE(status.slots.at(0).is_busy);
+  EXPECT_EQ(status.slots.at(0).stats.prompt, 100);
+  EXPECT_TRUE(status.slots.at(0).is_prefilling);
+  EXPECT_FALSE(status.slots.at(1).is_busy);
+  gate.is_shut = false;
+  EXPECT_EQ(watcher->wait().stats.restored, 100);
+  EXPECT_NO_THROW(check_against_cold(*cold_, prompt, *watcher));
+  for (int i = 0; i < 500 && scheduler.status().seconds_in_step > 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(scheduler.status().seconds_in_step, 0);
+}
+
+TEST_F(Room, MemoryThatHasNoRoomForAStateSaysSoOnceAndKeepsTheSmallerOnes) {
+  const std::vector<Token> small = some(40), large = some(2000);
+  test::Notes notes;
+  SchedulerOptions little = options(1);
+  little.note = [&](const std::string& note) { notes.add(note); };
+  little.snapshot_every = 0;
+  little.cache_bytes = SequenceCache::plan_bytes(engine_->config(), engine_->mode(), 400);
+  Scheduler scheduler(*engine_, little);
+  submit(scheduler, small, 0)->wait();
+  EXPECT_EQ(notes.text(), "");
+  submit(scheduler, large, 0)->wait();
+  submit(scheduler, large, 0)->wait();
+  ASSERT_EQ(notes.all().size(), 1u) << notes.text();
+  EXPECT_EQ(notes.count_with("a state of 2000 tokens takes"), 1u) << notes.text();
+  EXPECT_EQ(submit(scheduler, small, 0)->wait().stats.reused, 40) << "which did not make room for nothing";
 }
 
 TEST_F(Room, WithoutAQueueAsManyAreTakenAsThereAreSlots) {

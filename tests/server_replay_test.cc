@@ -177,6 +177,20 @@ TEST_F(ServerReplay, AFileOfTheFirstVersionIsReadAndReplaced) {
   EXPECT_TRUE(notes_.empty());
 }
 
+TEST_F(ServerReplay, WhatIsNoFileUnderItsNameIsToldAndNotWaitedFor) {
+  ASSERT_EQ(::mkfifo(path().c_str(), 0600), 0);
+  {
+    const auto first = map();
+    const auto file = open(first);
+    ASSERT_EQ(notes_.size(), 1u);
+    EXPECT_NE(notes_.front().find("replay-2: not a regular file"), std::string::npos) << notes_.front();
+    remember(*first, "a");
+  }
+  const auto second = map();
+  const auto file = open(second);
+  EXPECT_TRUE(has(*second, "a")) << "a file is there now";
+}
+
 TEST_F(ServerReplay, AFolderThatCannotBeWrittenIsToldOnce) {
   const auto first = map();
   {

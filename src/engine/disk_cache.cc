@@ -154,7 +154,7 @@ std::optional<DiskCache::Restored> DiskCache::restore(std::span<const Token> pro
     bool is_loaded = false;
     try {
       out.emplace(Restored{make_empty(), reused, {}});
-      is_loaded = load(tail, prompt, out->cache, out->logits);
+      is_loaded = load(tail, prompt, reused, out->cache, out->logits);
     } catch (...) {
       const std::lock_guard lock(mutex_);
       reading_.reset();
@@ -162,7 +162,7 @@ std::optional<DiskCache::Restored> DiskCache::restore(std::span<const Token> pro
     }
     const std::lock_guard lock(mutex_);
     reading_.reset();
-    if (!is_loaded) continue;  // what was missing or bad is not in the index any more
+    if (!is_loaded) continue;  // what was missing, bad or other than listed is not in the index any more
     out->cache.rewind(static_cast<Position>(reused));
     if (reused < prompt.size()) out->logits.clear();
     ++stats_.hits;
@@ -172,8 +172,8 @@ std::optional<DiskCache::Restored> DiskCache::restore(std::span<const Token> pro
   }
 }
 
-/// False if a file of it was not there or bad.
-bool DiskCache::load(const Tail& tail, std::span<const Token> prompt, SequenceCache& cache,
+/// False if a file of it was not there or bad, or does not serve for `reused` tokens of the prompt.
+bool DiskCache::load(const Tail& tail, std::span<const Token> prompt, std::size_t reused, SequenceCache& cache,
                      std::vector<float>& logits) {
   const auto size = static_cast<std::size_t>(options_.segment_tokens);
   const std::size_t count = static_cast<std::size_t>(tail.first) / size;
@@ -197,11 +197,17 @@ bool DiskCache::load(const Tail& tail, std::span<const Token> prompt, SequenceCa
       StateHeader header;
       const StateParts parts = read_file(
           *reader, names[i], is_tail ? std::span<const Token>(tail.tokens) : prompt.subspan(i * size, size), header);
-      const bool is_as_listed = is_tail ? header.first == tail.first && header.floor == tail.floor
-                                        : header.first == static_cast<Position>(i * size);
-      if (!is_as_listed) {  // another process put a state that rewinds otherwise in its place; it is listed anew later
+      if (header.first != (is_tail ? tail.first : static_cast<Position>(i * size))) {
         remove_name(names[i]);
         return false;
+      }
+      // Another process may have put the same state in its place, but one that rewinds otherwise or has no logits. It
+      // is listed as what it is, and serves if that is enough.
+      const bool has_logits = !parts.logits.empty();
+      if (is_tail && (header.floor != tail.floor || has_logits != tail.has_logits)) {
+        const std::lock_guard lock(mutex_);
+        insert({tail.name, header.first, header.floor, header.end, has_logits, tail.tokens});
+        if (header.floor > static_cast<Position>(reused) || (reused == prompt.size() && !has_logits)) return false;
       }
       cache.restore_rows(header.end, parts.rows);
       if (!is_tail) continue;
@@ -223,7 +229,11 @@ bool DiskCache::load(const Tail& tail, std::span<const Token> prompt, SequenceCa
       return false;
     }
   }
-  touch_state(options_.directory / file_name(tail.name));
+  {
+    const std::lock_guard lock(mutex_);
+    used_.insert(file_name(tail.name));
+  }
+  changed_.notify_all();
   return true;
 }
 

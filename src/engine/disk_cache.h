@@ -5,13 +5,16 @@
 // nothing else: it is told to `note`, once, and the answer is computed. A state is compared token by token with what is
 // asked for, and checksums cover every byte; a hash alone is never believed.
 //
-// One thread asks and puts, the one that owns the back end; a thread of the cache's own writes and makes room.
+// One thread asks and puts, the one that owns the back end; a thread of the cache's own writes, makes room, and sets
+// the times of files that were used. So of all that a slow directory can delay, only reading is waited for.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <limits>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -77,6 +80,10 @@ class DiskCache {
   bool put(std::span<const Token> tokens, const SequenceCache& cache, std::span<const float> logits,
            std::span<const std::span<const Token>> waiting = {}, const GoesOnWaiting& goes_on_waiting = {});
 
+  /// Whether the budget has room for all files of such a state, nothing else being there. Otherwise put() keeps nothing
+  /// of it, and has told so, once.
+  bool fits(const SequenceCache& cache, std::size_t logits);
+
   /// Whether the directory held files of another model, mode or version when it was opened.
   bool has_others() const { return has_others_; }
 
@@ -90,8 +97,13 @@ class DiskCache {
   /// After a failure: the next put() is tried, however short a time ago that was.
   void end_pause();
 
-  /// Waits until what was put is written or given up.
+  /// Waits until what was put is written or given up, and the times of files are set.
   void flush();
+
+  /// For the end of a process: from this time of the steady clock on no file is begun and what is queued is dropped, so
+  /// that flush() and the destructor wait for the file that is being written at most. May be called by any thread.
+  void end_by(double seconds);
+  bool is_over() const;
 
   struct Stats {
     std::size_t states = 0, segments = 0;  // of this model and mode
@@ -136,7 +148,8 @@ class DiskCache {
   StateName name_of(StateKind kind, std::uint64_t key, std::uint64_t parent) const;
   std::vector<std::uint64_t> segment_keys(std::span<const Token> tokens, std::size_t count) const;
   Best best(std::span<const Token> prompt) const;
-  bool load(const Tail& tail, std::span<const Token> prompt, SequenceCache& cache, std::vector<float>& logits);
+  bool load(const Tail& tail, std::span<const Token> prompt, std::size_t reused, SequenceCache& cache,
+            std::vector<float>& logits);
   StateParts read_file(const StateReader& reader, const StateName& name, std::span<const Token> expected,
                        StateHeader& header);
   Tail read_tail(const StateFile& file) const;
@@ -145,6 +158,8 @@ class DiskCache {
   void drop(const StateName& name, const std::string& reason);
   std::vector<StateFile> take_stock();
   bool is_paused() const { return steady_seconds() < paused_until_; }
+  bool locked_is_over() const { return steady_seconds() >= end_at_; }
+  void set_times(std::unique_lock<std::mutex>& lock);
   void write_with_room(Entry& entry);
   void write_entry(Entry& entry);
   void make_room(std::span<const StateName> keep);
@@ -163,14 +178,18 @@ class DiskCache {
   std::unordered_multimap<std::uint64_t, Tail> tails_;         // by parent
   std::optional<StateName> reading_;                           // the tail that restore() reads
   std::optional<Entry> queued_;
+  std::set<std::string> used_;  // files whose times are to be set
+  bool is_setting_times_ = false;
+  double end_at_ = std::numeric_limits<double>::infinity();  // seconds of the steady clock
   double taken_at_ = 0;  // the entry that is queued or written; seconds of the steady clock
   bool is_writing_ = false, is_stopping_ = false;
   std::set<std::string> dropped_;  // files that were bad and may still be there
   bool is_failing_ = false;        // the last attempt to write failed
   double paused_until_ = 0;        // seconds of the steady clock; after a failure
   Stats stats_;
-  bool has_others_ = false;    // never changes after the start
-  bool is_full_told_ = false;  // the writing thread's own
+  bool has_others_ = false;     // never changes after the start
+  bool is_small_told_ = false;  // the asking thread's own
+  bool is_full_told_ = false;   // the writing thread's own
   std::thread thread_;
 };
 

@@ -150,12 +150,14 @@ std::vector<StateFile> choose_victims(std::vector<StateFile> files, std::uint64_
 }
 
 std::optional<StateReader> StateReader::open(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // Of what is no file an open might wait for ever.
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (descriptor < 0 && errno == ENOENT) return std::nullopt;
   if (descriptor < 0) fail(path, "cannot open", errno);
   StateReader reader(descriptor, 0, path);
   struct stat status {};
   if (::fstat(descriptor, &status) != 0) fail(path, "cannot read", errno);
+  if (!S_ISREG(status.st_mode)) throw Error(Error::Kind::io, path.string() + ": not a regular file");
   reader.bytes_ = static_cast<std::uint64_t>(status.st_size);
   return reader;
 }
@@ -217,7 +219,7 @@ void remove_unfinished(const std::filesystem::path& directory) {
 
 std::optional<DirectoryLock> DirectoryLock::take(const std::filesystem::path& directory, How how, double seconds) {
   const std::filesystem::path path = directory / "lock";
-  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_NONBLOCK | O_CLOEXEC, 0600);
   if (descriptor < 0) {
     const int error = errno;
     std::error_code ignored;

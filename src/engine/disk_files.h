@@ -43,7 +43,7 @@ std::vector<StateFile> choose_victims(std::vector<StateFile> files, std::uint64_
 /// What is read at once: of an open file, which stays readable though somebody removes it.
 class StateReader {
  public:
-  /// Nothing if there is no such file. Throws Error::io.
+  /// Nothing if there is no such file. Throws Error::io, also if it is no regular file.
   static std::optional<StateReader> open(const std::filesystem::path& path);
   ~StateReader();
   StateReader(StateReader&& other) noexcept;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <utility>
 
 #include "base/clock.h"
@@ -13,18 +14,19 @@
 namespace lockstep {
 namespace {
 
-constexpr double kSharedSeconds = 10;   // to wait for somebody who makes room
-constexpr double kAloneSeconds = 2;     // to wait for those who write; otherwise room is made the next time
-constexpr double kLookSeconds = 0.005;  // between questions whether to wait on
-constexpr int kTimesToMakeRoom = 2;     // for one entry on a full disk: what others fill is not to cost all states
-constexpr std::uint64_t kBlock = 4096;  // what files take is a multiple of it, and a directory may need one
+constexpr double kSharedSeconds = 10;       // to wait for somebody who makes room
+constexpr double kAloneSeconds = 2;         // to wait for those who write; otherwise room is made the next time
+constexpr double kLookSeconds = 0.005;      // between questions whether to wait on
+constexpr double kEndLookSeconds = 0.05;    // between looks whether the end has come
+constexpr int kTimesToMakeRoom = 2;         // for one entry on a full disk: what others fill is not to cost all states
+constexpr std::uint64_t kFileBlock = 4096;  // what files take is a multiple of it, and a directory may need one
 
 }  // namespace
 
 bool DiskCache::put(std::span<const Token> tokens, const SequenceCache& cache, std::span<const float> logits,
                     std::span<const std::span<const Token>> waiting, const GoesOnWaiting& goes_on_waiting) {
   LOCKSTEP_CHECK(cache.length() == static_cast<Position>(tokens.size()));
-  if (tokens.empty()) return false;
+  if (tokens.empty() || !fits(cache, logits.size())) return false;
   const auto size = static_cast<std::size_t>(options_.segment_tokens);
   const std::size_t count = static_cast<std::size_t>(cache.rewind_floor()) / size;
   const std::span<const Token> rest = tokens.subspan(count * size);
@@ -58,10 +60,11 @@ bool DiskCache::put(std::span<const Token> tokens, const SequenceCache& cache, s
       idle_.wait_for(lock, std::chrono::duration<double>(kLookSeconds), [&] { return !is_busy(); });
     stats_.wait_seconds += steady_seconds() - began;
     if (is_kept()) {
-      touch_state(options_.directory / file_name(tail_name));
+      used_.insert(file_name(tail_name));
+      changed_.notify_all();
       return true;
     }
-    if (is_busy() || is_paused()) {
+    if (is_busy() || is_paused() || locked_is_over()) {
       ++stats_.skipped;
       return false;
     }
@@ -109,6 +112,18 @@ bool DiskCache::put(std::span<const Token> tokens, const SequenceCache& cache, s
   return is_whole;
 }
 
+bool DiskCache::fits(const SequenceCache& cache, std::size_t logits) {
+  const auto length = static_cast<std::size_t>(cache.length());
+  const std::size_t files = length / static_cast<std::size_t>(options_.segment_tokens) + 1;
+  const std::uint64_t bytes =
+      cache.saved_bytes() + files * kStateHeaderBytes + length * sizeof(Token) + logits * sizeof(float);
+  if (bytes <= options_.budget_bytes) return true;
+  if (!std::exchange(is_small_told_, true))
+    tell(fmt::format("{}: a state of {} tokens takes {} bytes, and all of them may take {}; such states are not kept",
+                     options_.directory.string(), length, bytes, options_.budget_bytes));
+  return false;
+}
+
 bool DiskCache::put_whole(std::span<const Token> tokens, const SequenceCache& cache, std::span<const float> logits) {
   // Each time one segment more is there, at least.
   const std::size_t most = tokens.size() / static_cast<std::size_t>(options_.segment_tokens) + 1;
@@ -122,7 +137,7 @@ bool DiskCache::put_whole(std::span<const Token> tokens, const SequenceCache& ca
 
 bool DiskCache::is_ready() const {
   const std::lock_guard lock(mutex_);
-  return !queued_ && !is_writing_ && !is_paused() && !stats_.is_read_only;
+  return !queued_ && !is_writing_ && !is_paused() && !locked_is_over() && !stats_.is_read_only;
 }
 
 bool DiskCache::is_writing() const {
@@ -137,7 +152,30 @@ void DiskCache::end_pause() {
 
 void DiskCache::flush() {
   std::unique_lock lock(mutex_);
-  idle_.wait(lock, [&] { return !queued_ && !is_writing_; });
+  // The end may come nearer meanwhile.
+  while ((queued_ || is_writing_ || !used_.empty() || is_setting_times_) && !locked_is_over())
+    idle_.wait_for(lock, std::chrono::duration<double>(kEndLookSeconds));
+}
+
+void DiskCache::end_by(double seconds) {
+  const std::lock_guard lock(mutex_);
+  end_at_ = seconds;
+}
+
+bool DiskCache::is_over() const {
+  const std::lock_guard lock(mutex_);
+  return locked_is_over();
+}
+
+/// With the mutex held, which is let go meanwhile.
+void DiskCache::set_times(std::unique_lock<std::mutex>& lock) {
+  const std::set<std::string> files = std::exchange(used_, {});
+  is_setting_times_ = true;
+  lock.unlock();
+  for (const std::string& file : files)
+    if (!is_over()) touch_state(options_.directory / file);
+  lock.lock();
+  is_setting_times_ = false;
 }
 
 void DiskCache::run() {
@@ -149,29 +187,37 @@ void DiskCache::run() {
   std::unique_lock lock(mutex_);
   for (;;) {
     idle_.notify_all();
-    changed_.wait(lock, [&] { return is_stopping_ || queued_; });
+    changed_.wait(lock, [&] { return is_stopping_ || queued_ || !used_.empty(); });
+    if (!used_.empty()) {  // before room is made by these times
+      set_times(lock);
+      continue;
+    }
     if (!queued_) return;
     Entry entry = std::move(*queued_);
     queued_.reset();
-    if (is_paused()) {
+    if (is_paused() && !locked_is_over()) {
       ++stats_.failed;
       continue;
     }
     is_writing_ = true;
     lock.unlock();
     std::string failure;
+    bool is_lost = false;
     try {
       write_with_room(entry);
-      make_room(entry.keep);
+      is_lost = entry.written < entry.pieces.size();
+      if (!is_over()) make_room(entry.keep);
     } catch (const std::exception& error) {
       failure = error.what();
     }
+    if (is_lost) tell(options_.directory.string() + ": a state is lost, there was no time to write it");
     lock.lock();
+    stats_.skipped += is_lost;
     if (!failure.empty()) {
       ++stats_.failed;
       paused_until_ = steady_seconds() + options_.pause_seconds;
     }
-    if (failure.empty() == is_failing_) {
+    if (!is_lost && failure.empty() == is_failing_) {
       is_failing_ = !is_failing_;
       lock.unlock();
       tell(failure.empty() ? options_.directory.string() + ": states are kept again"
@@ -194,13 +240,21 @@ void DiskCache::write_with_room(Entry& entry) {
   }
 }
 
-/// The pieces that are not there yet. Those that are written stay when a later one throws.
+/// The pieces that are not there yet. Those that are written stay when a later one throws, or the end has come.
 void DiskCache::write_entry(Entry& entry) {
-  const auto lock = DirectoryLock::take(options_.directory, DirectoryLock::How::shared, kSharedSeconds);
+  const double until = steady_seconds() + kSharedSeconds;
+  const auto take = [&] {
+    return DirectoryLock::take(options_.directory, DirectoryLock::How::shared, kEndLookSeconds);
+  };
+  std::optional<DirectoryLock> lock = take();
+  while (!lock && steady_seconds() < until && !is_over())
+    if (auto taken = take()) lock.emplace(std::move(*taken));
+  if (!lock && is_over()) return;
   if (!lock)
     throw Error(Error::Kind::io, fmt::format("{}: locked by another process for over {} seconds",
                                              options_.directory.string(), kSharedSeconds));
   for (std::size_t i = 0; i < entry.pieces.size(); ++i) {
+    if (is_over()) break;
     Piece& piece = entry.pieces[i];
     const StateName& name = piece.header.name;
     // While the lock was not held somebody else may have made room.
@@ -235,14 +289,14 @@ void DiskCache::make_room(std::span<const StateName> keep) {
 /// So that what is left of an entry can be written, `times` over. False if what may go is less than that: then it
 /// stays.
 bool DiskCache::make_room_for(const Entry& entry, std::uint64_t times) {
-  std::uint64_t needed = kBlock;
+  std::uint64_t needed = kFileBlock;
   std::vector<StateName> keep = entry.keep;
   keep.insert(keep.end(), entry.chain.begin(), entry.chain.end());
   for (std::size_t i = 0; i < entry.pieces.size(); ++i) {
     if (i < entry.written)
       keep.push_back(entry.pieces[i].header.name);
     else
-      needed += (entry.pieces[i].bytes() + kBlock - 1) / kBlock * kBlock;
+      needed += (entry.pieces[i].bytes() + kFileBlock - 1) / kFileBlock * kFileBlock;
   }
   take_stock();
   const std::uint64_t held = stats().bytes;

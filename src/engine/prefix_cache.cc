@@ -111,15 +111,20 @@ void PrefixCache::put(Tokens tokens, std::size_t length, SequenceCache cache, st
   LOCKSTEP_CHECK(length <= tokens->size() && cache.length() == static_cast<Position>(length));
   if (budget_ == 0) return;
   const std::span<const Token> view{tokens->data(), length};
+  std::optional<SequenceCache> kept;
+  if (cache.memory_bytes() + logits.size() * sizeof(float) <= budget_)
+    kept = std::move(cache);
+  else
+    logits.clear();
   for (Entry& entry : entries_) {
     if (entry.length != length || !begins(entry.view(), view)) continue;
     entry.used = ++clock_;
-    if (!entry.cache) entry.cache = std::move(cache);
-    if (entry.logits.empty()) entry.logits = std::move(logits);
+    if (!entry.cache) entry.cache = std::move(kept);
+    if (entry.cache && entry.logits.empty()) entry.logits = std::move(logits);
     shrink(budget_, waiting);
     return;
   }
-  entries_.push_back({std::move(tokens), length, std::move(cache), std::move(logits), ++clock_});
+  entries_.push_back({std::move(tokens), length, std::move(kept), std::move(logits), ++clock_});
   shrink(budget_, waiting);
 }
 

@@ -73,8 +73,8 @@ class PrefixCache {
   State state(std::span<const Token> tokens) const;
 
   /// Keeps the state after the first `length` of `tokens`, and the logits there if they are given. What is kept already
-  /// is only freshened. Then drops entries of the least value until the budget holds, but none that begins one of the
-  /// `waiting` prompts as long as another can go.
+  /// is only freshened. One that the budget has no room for is not kept and moves no other. Then drops entries of the
+  /// least value until the budget holds, but none that begins one of the `waiting` prompts as long as another can go.
   void put(Tokens tokens, std::size_t length, SequenceCache cache, std::vector<float> logits,
            std::span<const std::span<const Token>> waiting);
 

@@ -19,6 +19,20 @@ constexpr double kLongWait = 1;        // the same if memory keeps nothing: what
 constexpr std::size_t kMostOwed = 32;  // states that are still to be written
 constexpr int kMostTries = 32;         // to write one: a large one is written in several parts
 constexpr double kOwedSeconds = 0.05;  // between looks whether the disk is ready for one of them
+constexpr double kEndSeconds = 5;      // for states that are still to be written at the end, at least
+constexpr double kLongEnd = 1;         // that takes longer is told
+
+/// What is done meanwhile can hang as a step can, and shows as one.
+class StepClock {
+ public:
+  explicit StepClock(std::atomic<double>& began) : began_(began) { began_ = steady_seconds(); }
+  ~StepClock() { began_ = 0; }
+  StepClock(const StepClock&) = delete;
+  StepClock& operator=(const StepClock&) = delete;
+
+ private:
+  std::atomic<double>& began_;
+};
 
 }  // namespace
 
@@ -74,7 +88,7 @@ Scheduler::Scheduler(Engine& engine, const SchedulerOptions& options)
 }
 
 Scheduler::~Scheduler() {
-  stop(0);
+  end_jobs(0);
   thread_.join();
 }
 
@@ -125,6 +139,12 @@ std::optional<Scheduler::Refusal> Scheduler::submit(Job job) {
 }
 
 void Scheduler::stop(double seconds) {
+  const double end = steady_seconds() + seconds;
+  end_jobs(seconds);
+  if (disk_ != nullptr) disk_->end_by(std::max(end, steady_seconds() + kEndSeconds));
+}
+
+void Scheduler::end_jobs(double seconds) {
   std::unique_lock lock(mutex_);
   is_stopping_ = true;
   status_.is_stopping = true;
@@ -278,7 +298,9 @@ void Scheduler::start(Waiting waiting) {
     PrefixCache::Found found;
     found.miss = Miss::disabled;
     if (waiting.job.use_cache && !waiting.job.score_prompt && keeps_states())
-      found = find(waiting.job.prompt, refused.stats.restored);
+      found = find(waiting, refused.stats.restored);
+    leave_last(found, waiting.job.prompt.size());
+    refused.stats.restored = std::min(refused.stats.restored, static_cast<std::int64_t>(found.reused));
     const SamplerParams sampling = waiting.job.sampling;
     auto tokens = std::make_shared<std::vector<Token>>(waiting.job.prompt);
     SequenceCache cache = found.cache ? std::move(*found.cache) : engine_.new_sequence();
@@ -325,9 +347,23 @@ void Scheduler::start(Waiting waiting) {
   }
 }
 
+/// A prompt is complete only with the logits of its last token: otherwise that is run, whatever a cache says.
+void Scheduler::leave_last(PrefixCache::Found& found, std::size_t prompt) const {
+  if (found.reused < prompt) return;
+  LOCKSTEP_CHECK(found.reused == prompt);
+  if (found.logits.size() == row_.size()) return;
+  found.logits.clear();
+  found.reused = found.cache->rewind_floor() < static_cast<Position>(prompt) ? prompt - 1 : 0;
+  if (found.reused > 0)
+    found.cache->rewind(static_cast<Position>(found.reused));
+  else
+    found.cache.reset();
+}
+
 /// What the states in memory and on disk save of a prompt. A state of the disk goes into the memory's cache as well, so
 /// that it is restored once.
-PrefixCache::Found Scheduler::find(std::span<const Token> prompt, std::int64_t& restored) {
+PrefixCache::Found Scheduler::find(const Waiting& waiting, std::int64_t& restored) {
+  const std::span<const Token> prompt = waiting.job.prompt;
   PrefixCache::Found found = cache_.find(prompt);
   if (disk_ == nullptr) return found;
   const DiskCache::Match match = disk_->match(prompt);
@@ -335,12 +371,14 @@ PrefixCache::Found Scheduler::find(std::span<const Token> prompt, std::int64_t& 
   const std::size_t more_than = found.reused + kGain;
   bool is_lost = false;
   if (match.reused > more_than) {
+    show_reading(waiting);
+    const StepClock clock(step_began_);
     std::optional<DiskCache::Restored> state =
         disk_->restore(prompt, more_than, [&] { return engine_.new_sequence(); });
     if (state) {
-      cache_.put(std::make_shared<const std::vector<Token>>(
-                     prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(state->reused)),
-                 state->reused, state->cache.fork(), state->logits, locked_waiting_prompts());
+      remember(std::make_shared<const std::vector<Token>>(prompt.begin(),
+                                                          prompt.begin() + static_cast<std::ptrdiff_t>(state->reused)),
+               state->reused, state->cache.fork(), state->logits);
       restored = static_cast<std::int64_t>(state->reused);
       found.reused = state->reused;
       found.cache = std::move(state->cache);
@@ -365,6 +403,24 @@ PrefixCache::Found Scheduler::find(std::span<const Token> prompt, std::int64_t& 
     found.miss = goes_on || found.common > found.reused ? Miss::differs : Miss::none;
   }
   return found;
+}
+
+/// A job whose state is being read, which a slow disk may make long, is one that runs: until the next publish().
+void Scheduler::show_reading(const Waiting& waiting) {
+  const std::lock_guard lock(mutex_);
+  auto slot = std::find_if(status_.slots.begin(), status_.slots.end(), [](const auto& s) { return !s.is_busy; });
+  if (slot == status_.slots.end()) slot = status_.slots.insert(slot, SchedulerStatus::Slot());
+  *slot = {};
+  slot->is_busy = true;
+  slot->job = waiting.id;
+  slot->stats.prompt = static_cast<std::int64_t>(waiting.job.prompt.size());
+  slot->limit = context_of(waiting.job);
+  slot->is_prefilling = true;
+  slot->sampling = waiting.job.sampling;
+  slot->wanted = waiting.job.limit;
+  slot->logprobs = waiting.job.logprobs;
+  slot->stops = waiting.job.stops;
+  slot->penalty_last_n = waiting.job.penalty_last_n;
 }
 
 void Scheduler::after_step(Active& active, int rows, int first_wanted, int wanted) {
@@ -451,14 +507,25 @@ void Scheduler::snapshot(Active& active, bool with_logits) {
 /// The disk may be slow, or locked by another process. One state that it writes makes answers wait for a moment at
 /// most, all of them together; what it has no time for is owed to it, if memory keeps that.
 void Scheduler::keep(const Active& active, SequenceCache cache, std::vector<float> logits) {
-  if (disk_ != nullptr) {
+  if (disk_ != nullptr && disk_->fits(cache, logits.size())) {
     const double most = options_.cache_bytes == 0 ? kLongWait : kShortWait;
     const auto goes_on_waiting = [&](double seconds) { return seconds < most && is_alone(); };
     if (!put_on_disk({active.tokens, active.done}, cache, logits, goes_on_waiting) && owed_.size() < kMostOwed &&
         !disk_->stats().is_read_only)
       owed_.push_back({active.tokens, active.done});
   }
-  cache_.put(active.tokens, active.done, std::move(cache), std::move(logits), locked_waiting_prompts());
+  remember(active.tokens, active.done, std::move(cache), std::move(logits));
+}
+
+/// In memory.
+void Scheduler::remember(PrefixCache::Tokens tokens, std::size_t length, SequenceCache cache,
+                         std::vector<float> logits) {
+  const std::size_t bytes = cache.memory_bytes() + logits.size() * sizeof(float);
+  if (options_.cache_bytes > 0 && bytes > options_.cache_bytes && !std::exchange(is_small_told_, true))
+    tell("cache: a state of " + std::to_string(length) + " tokens takes " + std::to_string(bytes) +
+         " bytes of memory, and all of them may take " + std::to_string(options_.cache_bytes) +
+         "; such states are not kept in memory");
+  cache_.put(std::move(tokens), length, std::move(cache), std::move(logits), locked_waiting_prompts());
 }
 
 /// Whether the disk has the state or took it.
@@ -487,11 +554,20 @@ void Scheduler::take_back() {
 void Scheduler::write_owed(bool waits) {
   if (disk_ == nullptr) return;
   if (!device_failure_.empty()) owed_.clear();
+  const double began = steady_seconds();
   try {
     if (waits) disk_->flush();
     take_back();
     if (waits && !owed_.empty()) disk_->end_pause();
+    bool is_told = false;
     for (; !owed_.empty(); owed_.pop_back()) {
+      if (waits && disk_->is_over()) {
+        tell("cache: " + std::to_string(owed_.size()) + " states are lost, there was no time to write them");
+        owed_.clear();
+        break;
+      }
+      if (waits && steady_seconds() - began > kLongEnd && !std::exchange(is_told, true))
+        tell("cache: writing " + std::to_string(owed_.size()) + " states before the end");
       const Owed& owed = owed_.back();
       const std::span<const Token> tokens = std::span<const Token>(*owed.tokens).first(owed.length);
       const PrefixCache::State state = cache_.state(tokens);

@@ -151,7 +151,7 @@ struct SchedulerStatus {
   double prefill_seconds = 0, decode_seconds = 0;
   double step_seconds = 0;
   PhaseSeconds phases{};       // of step_seconds
-  double seconds_in_step = 0;  // since the running step began; 0 if none runs
+  double seconds_in_step = 0;  // since the running step, or reading a kept state, began; 0 if neither runs
   bool is_stopping = false;
   std::string device_failure;  // what happened to the device; then every job fails and none is taken
 };
@@ -160,7 +160,7 @@ class Scheduler {
  public:
   /// Borrows the engine, which nothing else may use meanwhile but its tokenizer, config and file. Starts the thread.
   /// With a cache directory, throws what DiskCache and state_fingerprint throw. The destructor writes what is still to
-  /// be kept there.
+  /// be kept there; after stop() as much as that allows.
   Scheduler(Engine& engine, const SchedulerOptions& options);
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
@@ -171,7 +171,8 @@ class Scheduler {
   /// parameters out of range, and Error::no_memory if the job's context could never fit.
   std::optional<Refusal> submit(Job job);
 
-  /// Accepts no more jobs. Waits until all are done, at most `seconds`; then cancels what is left.
+  /// Accepts no more jobs. Waits until all are done, at most `seconds`; then cancels what is left. What of `seconds` is
+  /// then left, and a few in any case, are for states that are still to be written; the others are lost.
   void stop(double seconds);
 
   SchedulerStatus status() const;
@@ -198,6 +199,7 @@ class Scheduler {
   void check(const Job& job) const;
   std::int64_t context_of(const Job& job) const;
   std::size_t bytes_of(const Job& job) const;
+  void end_jobs(double seconds);
   void run();
   bool admit();
   void start(Waiting waiting);
@@ -211,7 +213,9 @@ class Scheduler {
   void take_times(std::span<Active* const> order, std::span<const BatchItem> items, int rows);
   void after_step(Active& active, int rows, int first_wanted, int wanted);
   void next_token(Active& active, Token drawn);
-  PrefixCache::Found find(std::span<const Token> prompt, std::int64_t& restored);
+  PrefixCache::Found find(const Waiting& waiting, std::int64_t& restored);
+  void show_reading(const Waiting& waiting);
+  void leave_last(PrefixCache::Found& found, std::size_t prompt) const;
   bool fits(const Job& job) const;
   bool has_room(std::size_t to_run) const;
   bool is_alone() const;
@@ -220,6 +224,7 @@ class Scheduler {
   bool keeps_states() const { return options_.cache_bytes > 0 || disk_ != nullptr; }
   void keep(const Active& active, SequenceCache cache, std::vector<float> logits);
   void snapshot(Active& active, bool with_logits);
+  void remember(PrefixCache::Tokens tokens, std::size_t length, SequenceCache cache, std::vector<float> logits);
   bool put_on_disk(Owed state, const SequenceCache& cache, std::span<const float> logits,
                    const DiskCache::GoesOnWaiting& goes_on_waiting);
   void take_back();
@@ -266,6 +271,7 @@ class Scheduler {
   std::vector<Owed> owed_;                             // states that the disk had no time for
   std::optional<Owed> taken_;                          // the state that the disk took last, until it is written
   std::uint64_t failed_ = 0;                           // of the disk's failures to write, those that are known
+  bool is_small_told_ = false;                         // that a state is too large for memory
   std::string device_failure_;
   std::thread thread_;
 };

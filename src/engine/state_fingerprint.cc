@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <fstream>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <system_error>
@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/mapped_file.h"
-#include "base/output_file.h"
+#include "engine/disk_files.h"
 #include "engine/law_check.h"
 
 namespace lockstep {
@@ -26,6 +26,8 @@ constexpr std::size_t kRemembered = 64;                      // files
 constexpr std::uint64_t kLongRead = std::uint64_t{4} << 30;  // bytes that are worth a word
 constexpr double kSettledSeconds = 2;  // a file changed since then may change again within one tick of its times
 constexpr const char* kList = "known-weights";
+constexpr std::uint64_t kListBytes = 1 << 20;  // at most: a line is a path and some numbers
+constexpr double kListLockSeconds = 2;         // to wait for somebody who makes room
 
 std::uint64_t hash_text(std::string_view text) { return hash_bytes(std::as_bytes(std::span(text))); }
 
@@ -56,34 +58,62 @@ std::string list_line(std::uint64_t hash, const std::string& identity) {
   return fmt::format("{:016x} {}", hash_text(rest), rest);
 }
 
-std::vector<std::string> read_list(const std::filesystem::path& path) {
+bool is_whole(std::string_view line) {
+  return line.size() > 34 && fmt::format("{:016x}", hash_text(line.substr(17))) == line.substr(0, 16);
+}
+
+/// The list's lines, those that are damaged left out. Whatever is wrong with it is told and is no error.
+std::vector<std::string> read_list(const std::filesystem::path& path,
+                                   const std::function<void(const std::string&)>& note) {
   std::vector<std::string> lines;
-  std::ifstream in(path);
-  for (std::string line; std::getline(in, line);)
-    if (line.size() > 34 && fmt::format("{:016x}", hash_text(std::string_view(line).substr(17))) == line.substr(0, 16))
-      lines.push_back(line);
+  const auto tell = [&](const std::string& what) {
+    if (note) note(fmt::format("cache: {}; what is not known of the model's files is read again", what));
+  };
+  try {
+    const std::optional<StateReader> reader = StateReader::open(path);
+    if (!reader) return lines;
+    if (reader->bytes() > kListBytes)
+      throw Error(Error::Kind::bad_file,
+                  fmt::format("{}: {} bytes, expected at most {}", path.string(), reader->bytes(), kListBytes));
+    std::string text(reader->bytes(), '\0');
+    reader->read(std::as_writable_bytes(std::span(text)));
+    std::size_t damaged = 0;
+    for (std::size_t from = 0, to; from < text.size(); from = to + 1) {
+      to = std::min(text.find('\n', from), text.size());
+      const std::string line = text.substr(from, to - from);
+      if (is_whole(line))
+        lines.push_back(line);
+      else
+        ++damaged;
+    }
+    if (damaged > 0) tell(fmt::format("{}: {} damaged lines", path.string(), damaged));
+  } catch (const Error& error) {
+    tell(error.what());
+  }
   return lines;
 }
 
 void write_list(const std::filesystem::path& path, std::span<const std::string> lines) {
+  const std::filesystem::path directory = path.parent_path();
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
   try {
     std::error_code ignored;  // if there can be no directory, there can be no file in it
-    std::filesystem::create_directories(path.parent_path(), ignored);
-    OutputFile out(path);
-    for (const std::string& line : lines) {
-      out.write(std::as_bytes(std::span(line)));
-      out.write(std::as_bytes(std::span("\n", 1)));
-    }
-    out.commit();
+    std::filesystem::create_directories(directory, ignored);
+    // Nobody takes the unfinished file for one that was left behind.
+    const auto lock = DirectoryLock::take(directory, DirectoryLock::How::shared, kListLockSeconds);
+    if (!lock) return;
+    const std::span<const std::byte> pieces[] = {std::as_bytes(std::span(text))};
+    write_file(directory, path.filename().string(), pieces);
   } catch (const Error&) {
     // Then the files are read again the next time.
   }
 }
 
+/// `lines` is what is known of such files; what is found out is added, and kept in the directory.
 std::uint64_t hash_of_file(const std::string& path, const std::filesystem::path& directory,
-                           const std::function<void(const std::string&)>& note) {
+                           std::vector<std::string>& lines, const std::function<void(const std::string&)>& note) {
   const Identity identity = identity_of(path);
-  std::vector<std::string> lines = read_list(directory / kList);
   for (const std::string& line : lines)
     if (std::string_view(line).substr(34) == identity.text) return std::stoull(line.substr(17, 16), nullptr, 16);
   if (note && identity.bytes >= kLongRead)
@@ -92,8 +122,8 @@ std::uint64_t hash_of_file(const std::string& path, const std::filesystem::path&
   const std::uint64_t hash = hash_bytes(MappedFile(path).bytes());
   if (!identity.is_settled || identity.text.find('\n') != std::string::npos) return hash;
   lines.push_back(list_line(hash, identity.text));
-  const std::size_t kept = std::min(lines.size(), kRemembered);
-  write_list(directory / kList, std::span(lines).last(kept));
+  if (lines.size() > kRemembered) lines.erase(lines.begin(), lines.end() - std::ptrdiff_t{kRemembered});
+  write_list(directory / kList, lines);
   return hash;
 }
 
@@ -126,8 +156,9 @@ std::uint64_t state_fingerprint(const Engine& engine, const std::filesystem::pat
   const Mode mode = engine.mode();
   hasher.add_values(std::span<const Mode>(&mode, 1));
   add_dtypes(hasher, engine.weights());
+  std::vector<std::string> known = read_list(directory / kList, note);
   for (std::size_t part = 0; part < engine.file().part_count(); ++part) {
-    const std::uint64_t hash = hash_of_file(engine.file().part_name(part), directory, note);
+    const std::uint64_t hash = hash_of_file(engine.file().part_name(part), directory, known, note);
     hasher.add_values(std::span<const std::uint64_t>(&hash, 1));
   }
   return hasher.value();

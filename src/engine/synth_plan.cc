@@ -99,7 +99,7 @@ constexpr Preset kPresets[] = {
     {"flash", flash_config, 43, 256}, {"slice", flash_config, 5, 16}, {"nano", nano_config, 6, 16}};
 
 constexpr int kHashLayers = 3;
-constexpr int kMaxLayers = 256;
+constexpr int kMostSynthLayers = 256;
 constexpr int kMaxExperts = 4096;
 
 template <class T, std::size_t N>
@@ -265,8 +265,9 @@ SynthPlan plan_synth(const SynthOptions& options) {
   Config& c = plan.config;
   const int layers = options.layers == 0 ? preset.layers : options.layers;
   c.experts = options.experts == 0 ? preset.experts : options.experts;
-  if (layers < 1 || layers > kMaxLayers)
-    throw Error(Error::Kind::bad_argument, fmt::format("--layers {}: expected 1 to {}", options.layers, kMaxLayers));
+  if (layers < 1 || layers > kMostSynthLayers)
+    throw Error(Error::Kind::bad_argument,
+                fmt::format("--layers {}: expected 1 to {}", options.layers, kMostSynthLayers));
   if (c.experts < c.experts_used || c.experts > kMaxExperts)
     throw Error(Error::Kind::bad_argument, fmt::format("--experts {}: expected {} (a token's experts) to {}",
                                                        options.experts, c.experts_used, kMaxExperts));

@@ -83,6 +83,11 @@ class SequenceCache {
 
   /// Bytes of the compressed rows and keys that tokens [from, to) complete.
   static std::size_t rows_bytes(const Config& config, Mode mode, Position from, Position to);
+  /// Bytes of all that is saved of this state: rows and rings.
+  std::size_t saved_bytes() const {
+    return rows_bytes(*config_, layout_.mode, 0, length()) +
+           rings_bytes(*config_, layout_.mode, rewind_floor(), length());
+  }
   /// Those rows: layer by layer, a layer's rows before its keys. 0 <= from <= to <= length().
   std::vector<std::byte> save_rows(Position from, Position to) const;
   /// Bytes of the rings of a state of `length` tokens that rewinds to `floor`.

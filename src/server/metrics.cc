@@ -64,15 +64,16 @@ void add_llama(Text& text, const SchedulerStatus& s) {
   const auto read = static_cast<double>(s.prompt_tokens - s.reused_tokens);
   const auto predicted = static_cast<double>(s.generated_tokens);
   text.counter("llamacpp:prompt_tokens_total", "Number of prompt tokens processed.", read);
-  text.counter("llamacpp:prompt_seconds_total", "Prompt process time.", s.prefill_seconds);
+  text.counter("llamacpp:prompt_seconds_total", "Prompt process time, the sum over requests.", s.prefill_seconds);
   text.counter("llamacpp:tokens_predicted_total", "Number of generation tokens processed.", predicted);
-  text.counter("llamacpp:tokens_predicted_seconds_total", "Predict process time.", s.decode_seconds);
+  text.counter("llamacpp:tokens_predicted_seconds_total", "Predict process time, the sum over requests.",
+               s.decode_seconds);
   text.counter("llamacpp:n_decode_total", "Total number of steps of the model.", static_cast<double>(s.steps));
   text.gauge("llamacpp:n_busy_slots_per_decode", "Average number of answers that a step of the model goes on with.",
              ratio(static_cast<double>(s.answers_in_steps), static_cast<double>(s.steps)));
-  text.gauge("llamacpp:prompt_tokens_seconds", "Average prompt throughput in tokens/s.",
+  text.gauge("llamacpp:prompt_tokens_seconds", "Average prompt throughput of a request in tokens/s.",
              ratio(read, s.prefill_seconds));
-  text.gauge("llamacpp:predicted_tokens_seconds", "Average generation throughput in tokens/s.",
+  text.gauge("llamacpp:predicted_tokens_seconds", "Average generation throughput of a request in tokens/s.",
              ratio(predicted, s.decode_seconds));
   text.gauge("llamacpp:requests_processing", "Number of requests processing.", static_cast<double>(busy));
   text.gauge("llamacpp:requests_deferred", "Number of requests deferred.", static_cast<double>(s.queued));
@@ -100,7 +101,8 @@ void add_engine(Text& text, const SchedulerStatus& s, const OperationsSources& f
       text.more("lockstep_phase_seconds_total", fmt::format("{{phase=\"{}\"}}", name_of(static_cast<StepPhase>(phase))),
                 s.phases[static_cast<std::size_t>(phase)]);
   }
-  text.gauge("lockstep_seconds_in_step", "Since the running step began; 0 if none runs.", s.seconds_in_step);
+  text.gauge("lockstep_seconds_in_step",
+             "Since the running step, or the reading of a kept state, began; 0 if neither runs.", s.seconds_in_step);
   text.gauge("lockstep_cache_entries", "States in the prefix cache.", number(s.cache.entries));
   text.gauge("lockstep_cache_pieces", "Pieces of memory that they are in.", number(s.cache.pieces));
   text.gauge("lockstep_cache_bytes", "Memory of the prefix cache.", number(s.cache.bytes));
