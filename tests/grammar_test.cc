@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "text/chat.h"
+#include "text/python_json.h"
 #include "text/tokenizer.h"
 #include "text_support.h"
 
@@ -207,6 +208,81 @@ const SchemaCase kSchemas[] = {
         "required":["kids"]}},"$ref":"#/$defs/node"})",
      {R"({"kids":[]})", R"({"kids":[{"kids":[]},{"kids":[{"kids":[]}]}]})"},
      {R"({"kids":[1]})"}},
+    {"a_listed_number_keeps_to_bounds", R"({"enum":[1,5,9,"x"],"minimum":4})", {"5", "9", R"("x")"}, {"1"}},
+    {"a_listed_number_keeps_to_exclusive_bounds",
+     R"({"enum":[1,2,3,4.5,6],"exclusiveMinimum":1,"exclusiveMaximum":6,"multipleOf":1})",
+     {"2", "3"},
+     {"1", "4.5", "6"}},
+    {"a_listed_text_keeps_to_lengths", R"({"enum":["a","b1","é"],"maxLength":1})", {R"("a")", R"("é")"}, {R"("b1")"}},
+    {"a_listed_text_keeps_to_a_pattern", R"({"enum":["a1","b1",7],"pattern":"^a"})", {R"("a1")", "7"}, {R"("b1")"}},
+    {"a_listed_array_keeps_to_its_items",
+     R"({"enum":[[1],[1,2],["a","b"],[1,2,3,4]],"minItems":2,"maxItems":3,"items":{"type":"integer"}})",
+     {"[1,2]"},
+     {"[1]", R"(["a","b"])", "[1,2,3,4]"}},
+    {"a_listed_object_keeps_to_its_properties",
+     R"({"enum":[{"b":2,"a":1},{"b":1},{"a":"x","b":1},{"a":1,"b":2,"c":3}],"required":["b","a"],
+        "properties":{"a":{"$ref":"#/$defs/n"},"b":{}},"additionalProperties":false,"$defs":{"n":{"minimum":0,
+        "type":"number"}}})",
+     {R"({"b":2,"a":1})"},
+     {R"({"b":1})", R"({"a":"x","b":1})", R"({"a":1,"b":2,"c":3})"}},
+    {"a_constant_of_one_part_keeps_to_the_other",
+     R"({"anyOf":[{"allOf":[{"const":1},{"type":"integer","minimum":2}]},{"allOf":[{"const":3},{"minimum":2}]}]})",
+     {"3"},
+     {"1", "2"}},
+    {"a_constant_is_one_of_those_listed",
+     R"({"anyOf":[{"const":{"a":1,"b":2},"enum":[{"b":2.0,"a":1}]},{"const":5,"enum":[4]}]})",
+     {R"({"a":1,"b":2})"},
+     {"5", "4"}},
+    {"a_listed_value_beside_a_choice",
+     R"({"enum":["a",1,2],"anyOf":[{"type":"string"},{"type":"integer","minimum":2}]})",
+     {R"("a")", "2"},
+     {"1"}},
+    {"a_whole_number_written_with_a_point", R"({"enum":[1.0,2.5],"type":"integer"})", {"1.0"}, {"2.5"}},
+    {"first_items_up_to_a_count",
+     R"({"prefixItems":[{"const":1},{"const":2}],"maxItems":1})",
+     {"[1]"},
+     {"[1,2]", "[]", "[2]"}},
+    {"first_items_and_none", R"({"prefixItems":[{"const":1}],"maxItems":0})", {"[]"}, {"[1]"}},
+    {"first_items_that_may_not_be",
+     R"({"prefixItems":[{"const":1},false,{"const":3}],"minItems":0})",
+     {"[]", "[1]"},
+     {"[1,2]", "[1,2,3]"}},
+    {"a_way_that_nothing_meets",
+     R"({"anyOf":[{"type":"string","minLength":3,"maxLength":2},{"type":"number","minimum":2,"maximum":1},
+        {"enum":[1],"minimum":2},{"type":"string","pattern":"[]"},{"type":"null"}]})",
+     {"null"},
+     {"1", R"("")"}},
+    {"a_way_that_nothing_meets_within",
+     R"({"oneOf":[{"type":"object","properties":{"a":{"type":"array","minItems":2,"maxItems":1}},"required":["a"]},
+        {"anyOf":[{"$ref":"#/$defs/none"},{"type":"integer"}]},{"$ref":"#/$defs/none"}],
+        "$defs":{"none":{"type":"array","items":{"$ref":"#/$defs/none"},"minItems":3,"maxItems":2}}})",
+     {"1"},
+     {"{}", "[]"}},
+    {"types_that_a_choice_narrows",
+     R"({"type":["string","number"],"anyOf":[{"type":"integer"},{"type":"null"}]})",
+     {"1"},
+     {"1.5", R"("a")", "null"}},
+    {"references_in_the_code_of_addresses",
+     R"({"definitions":{"Record<string,number>":{"const":1},"a/b~c%":{"const":2}},"type":"array","prefixItems":[
+        {"$ref":"#/definitions/Record%3Cstring%2Cnumber%3E"},{"$ref":"#/definitions/Record<string,number>"},
+        {"$ref":"#/definitions/a~1b~0c%25"},{"$ref":"#/definitions/a~1b~0c%"}],"items":false})",
+     {"[1,1,2,2]"},
+     {"[1,1,2,1]"}},
+    {"references_by_name",
+     R"({"$id":"https://x.y/s.json","$defs":{"n":{"$anchor":"foo","const":1},"m":{"$id":"m.json","const":2},
+        "o":{"$id":"#old","const":3}},"type":"array","prefixItems":[{"$ref":"#foo"},{"$ref":"m.json"},
+        {"$ref":"https://x.y/s.json#/$defs/n"},{"$ref":"#old"},{"$ref":"https://x.y/s.json#foo"}],"items":false})",
+     {"[1,2,1,3,1]"},
+     {"[1,1,1,1,1]"}},
+    {"a_schema_that_holds_itself_by_its_name",
+     R"({"$id":"https://x.y/s","type":"object","properties":{"next":{"$ref":"https://x.y/s"}}})",
+     {"{}", R"({"next":{"next":{}}})"},
+     {R"({"next":1})"}},
+    {"keywords_that_ask_for_nothing",
+     R"({"type":"array","uniqueItems":false,"not":false,"items":{"type":"object","propertyNames":{"type":"string"},
+        "patternProperties":{}}})",
+     {"[{},{}]"},
+     {"[1]"}},
     {"quoted_names",
      R"({"type":"object","properties":{"a\"b":{"type":"null"}},"required":["a\"b"]})",
      {R"({"a\"b":null})"},
@@ -256,6 +332,9 @@ const RefusedCase kRefused[] = {
     {R"~({"type":"string","pattern":"^(.|..|...)+$","maxLength":100000})~", "is not supported"},
     {"3", "expected an object"},
     {"false", "nothing can meet false"},
+    {R"({"$ref":"#nowhere"})", "$ref \"#nowhere\" refers to nothing"},
+    {R"({"type":"object","propertyNames":{"pattern":"a"}})", "keyword \"propertyNames\" is not supported"},
+    {R"({"type":"array","enum":[[1,1]],"items":{"not":{"const":1}}})", "schema at /items: keyword \"not\""},
 };
 
 TEST(GrammarSchema, RefusesWhatItDoesNotUnderstandByNameAndPlace) {
@@ -300,6 +379,18 @@ const RefusedCase kMalformed[] = {
     {R"({"anyOf":[false]})", "nothing can meet false"},
     {R"({"enum":[]})", "enum: [], expected an array of values, at least one"},
     {R"({"type":"string","enum":[1]})", "none of its values has the type"},
+    {R"({"const":5,"minimum":6})", "schema at its root: const: none of its values meets what stands beside it"},
+    {R"({"enum":["ab"],"maxLength":1})", "enum: none of its values meets"},
+    {R"({"allOf":[{"const":1},{"type":"integer","minimum":2}]})", "const: none of its values meets"},
+    {R"({"allOf":[{"const":1},{"const":2}]})", "const: nothing can be two values at once"},
+    {R"({"allOf":[{"type":"string"},{"type":"integer"}]})", "type: nothing can have two types at once"},
+    {R"({"anyOf":[{"type":"string","minLength":2,"maxLength":1},false]})", "schema at /anyOf/0: maxLength below"},
+    {R"({"anyOf":[{"type":"string","minLength":-1},{"type":"null"}]})", "schema at /anyOf/0: minLength: -1"},
+    {R"({"type":"array","prefixItems":[{},false],"minItems":2})", "minItems above the number of items"},
+    {R"({"type":"string","pattern":"[]"})", "schema at its root: pattern \"[]\": no text matches it"},
+    {R"({"type":"string","pattern":"^a[]$","maxLength":5})", "no text of these lengths matches the pattern"},
+    {R"({"type":"number","exclusiveMinimum":0,"exclusiveMaximum":1e-18})", "a number above 0 and below 1e-18: there"},
+    {R"({"type":"integer","exclusiveMinimum":0,"exclusiveMaximum":1})", "there is none"},
     {R"({"$ref":"#/$defs/x"})", "refers to nothing"},
     {R"({"$ref":"#"})", "refers to itself alone"},
     {R"({"nullable":1})", "nullable: 1, expected true or false"},
@@ -325,23 +416,38 @@ struct LooseCase {
 
 const LooseCase kLoose[] = {
     {R"({"type":"string","not":{"const":"a"}})", {R"("a")"}, {"1"}, R"(schema at its root: keyword "not")"},
-    {R"~({"type":"string","pattern":"(?=a)b"})~", {R"("x")"}, {"1"}, "a group (?"},
-    {R"~({"type":"string","pattern":"(?!a)","maxLength":2})~", {R"("ab")"}, {R"("abc")"}, "a group (?"},
-    {R"~({"type":"string","pattern":"(?!a)","format":"date"})~", {R"("2026-11-30")"}, {R"("x")"}, "a group (?"},
-    {R"({"type":"string","pattern":"^[a-z]{1,900}$","maxLength":500000})", {R"("ab")"}, {R"("1")"}, "lengths"},
-    {R"({"type":"foo"})", {"1", R"("x")", "{}"}, {"x"}, R"(schema at its root: type "foo")"},
+    {R"~({"type":"string","pattern":"(?=a)b"})~",
+     {R"("x")"},
+     {"1"},
+     "schema at its root: pattern: its parts, or its lengths, are not supported"},
+    {R"~({"type":"string","pattern":"(?!a)","maxLength":2})~",
+     {R"("ab")"},
+     {R"("abc")"},
+     "schema at its root: pattern: its parts, or its lengths, are not supported"},
+    {R"~({"type":"string","pattern":"(?!a)","format":"date"})~",
+     {R"("2026-11-30")"},
+     {R"("x")"},
+     "schema at its root: pattern: its parts, or its lengths, are not supported"},
+    {R"({"type":"string","pattern":"^[a-z]{1,900}$","maxLength":500000})",
+     {R"("ab")"},
+     {R"("1")"},
+     "pattern: its parts, or its lengths, are not supported"},
+    {R"({"type":"foo"})", {"1", R"("x")", "{}"}, {"x"}, "schema at its root: type: no type of JSON"},
     {R"({"type":"object","properties":{"a":{"type":"any"},"b":{"type":"integer"}},"required":["a","b"]})",
      {R"({"a":[1],"b":2})", R"({"a":"x","b":2})"},
      {R"({"a":1,"b":"x"})", R"({"b":2})", "1"},
-     R"(schema at /properties/a: type "any")"},
-    {R"({"type":"foo","enum":["x",1]})", {"1", R"("x")"}, {"2"}, R"(type "foo")"},
+     "schema at /properties/*: type: no type of JSON"},
+    {R"({"type":"foo","enum":["x",1]})", {"1", R"("x")"}, {"2"}, "type: no type of JSON"},
     {R"({"type":"array","items":{"type":"integer"},"uniqueItems":true})", {"[1,1]"}, {R"(["a"])"}, "uniqueItems"},
     {R"({"type":"object","properties":{"a":{"$ref":"http://x/y"}},"required":["a"]})",
      {R"({"a":[1]})"},
      {"{}"},
-     "schema at /properties/a: $ref"},
-    {R"({"type":"integer","minimum":1e30})", {"5"}, {"1.5", R"("x")"}, "a least bound of 1e+30"},
-    {R"({"type":"number","minimum":1e-30,"maximum":2})", {"1.5"}, {"3"}, "bound 1e-30"},
+     "schema at /properties/*: $ref out of the schema"},
+    {R"({"type":"integer","minimum":1e30})", {"5"}, {"1.5", R"("x")"}, "a least bound that numbers here do not reach"},
+    {R"({"type":"number","minimum":1e-30,"maximum":2})",
+     {"1.5"},
+     {"3"},
+     "a least bound that numbers here do not reach"},
     {R"({"type":"number","multipleOf":0.01})", {"1.25"}, {R"("x")"}, "multipleOf"},
     {R"({"type":"number","multipleOf":5})", {"10"}, {"1.5"}, "multipleOf"},
     {R"({"type":"object","properties":{"a":{},"b":{}},"minProperties":1})", {R"({"b":1})"}, {R"({"c":1})"}, "minProp"},
@@ -359,6 +465,37 @@ TEST(GrammarSchema, NotStrictLeavesOutThatKeywordAloneAndSaysSo) {
   }
 }
 
+TEST(GrammarSchema, WhatIsSaidOfKeywordsLeftOutHoldsNoWordsOfTheClients) {
+  for (const char* text :
+       {R"~({"$defs":{"secret":{"secret":1,"anyOf":[{"pattern":"(?=secret)"},{"type":"secret"}]}},"type":"object",
+           "properties":{"secret":{"$ref":"#/$defs/secret"},"a":{"items":[{"$ref":"secret://x"}]}},
+           "additionalProperties":{"not":{"const":"secret"}}})~",
+        R"~({"allOf":[{"secret":1},{"secret":2}]})~",
+        R"~({"$ref":"#/secret/secret","secret":{"secret":{"secret":1}}})~",
+        R"~({"enum":["secret"],"pattern":"(?=secret)"})~",
+        R"~({"properties":{"777":{"not":{}},"secret/777":{"if":{}}}})~"}) {
+    std::vector<std::string> left_out;
+    Grammar::json_schema(OrderedJson::parse(text), false, &left_out);
+    EXPECT_FALSE(left_out.empty()) << text;
+    for (const std::string& line : left_out) {
+      EXPECT_EQ(line.find("secret"), std::string::npos) << line;
+      EXPECT_EQ(line.find("777"), std::string::npos) << line;
+    }
+  }
+}
+
+TEST(GrammarSchema, AnIntegerPast64BitsIsListedWithAllOfItsDigits) {
+  const OrderedJson digits = parse_json("12345678901234567890123", "value");
+  const auto grammar =
+      Grammar::json_schema({{"enum", OrderedJson::array({digits, OrderedJson::array({digits})})}}, true);
+  EXPECT_TRUE(matches(grammar, "12345678901234567890123"));
+  EXPECT_TRUE(matches(grammar, "[12345678901234567890123]"));
+  EXPECT_FALSE(matches(grammar, "1.2345678901234568e+22"));
+  EXPECT_TRUE(matches(Grammar::json_schema({{"const", digits}, {"type", "integer"}, {"minimum", 5}}, true),
+                      "12345678901234567890123"));
+  EXPECT_THROW(Grammar::json_schema({{"const", digits}, {"type", "integer"}, {"maximum", 5}}, true), Error);
+}
+
 TEST(GrammarSchema, HostileSchemasAreBoundedInTime) {
   const auto start = std::chrono::steady_clock::now();
   std::string deep = R"({"type":"null"})";
@@ -371,6 +508,40 @@ TEST(GrammarSchema, HostileSchemasAreBoundedInTime) {
   EXPECT_TRUE(
       matches(schema(R"~({"type":"string","pattern":"^(a*)*(a|aa)+$"})~"), "\"" + std::string(2000, 'a') + "\""));
   EXPECT_THROW(schema(R"~({"type":"string","pattern":"((((a{100}){100}){100}){100})"})~"), Error);
+  // Choices that double at every step: against a listed value, against a type, and of what nothing meets.
+  for (const auto& [root, leaf] : {std::pair(R"("enum":[[1]],"$ref":"#/$defs/d0")", R"({"items":{"type":"string"}})"),
+                                   std::pair(R"("type":"string","$ref":"#/$defs/d0")", R"({"type":"integer"})"),
+                                   std::pair(R"("enum":[[1]],"items":{"$ref":"#/$defs/d0"})", R"({"type":"string"})"),
+                                   std::pair(R"("$ref":"#/$defs/d0")", "false")}) {
+    std::string text = std::string("{") + root + R"(,"$defs":{)";
+    for (int i = 0; i < 50; ++i) {
+      const std::string next = R"({"$ref":"#/$defs/d)" + std::to_string(i + 1) + "\"}";
+      text += "\"d" + std::to_string(i) + R"(":{"anyOf":[)" + next + "," + next + "]},";
+    }
+    text += R"("d50":)" + std::string(leaf) + "}}";
+    EXPECT_THROW(schema(text.c_str()), Error) << root;
+    std::vector<OrderedJson> list(1);
+    list[0]["name"] = "f";
+    list[0]["parameters"] = OrderedJson::parse(text);
+    list[0]["parameters"]["properties"]["a"] = {{"type", "string"}, {"$ref", "#/$defs/d0"}};
+    try {
+      Grammar::tool_calls(list, ToolChoice::required, "", true);
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("too large"), std::string::npos) << error.what();
+    }
+  }
+  // References to references, one by one and doubling.
+  for (const auto& [form, count] :
+       {std::pair(R"({"$ref":"#/$defs/dN"})", 5000), std::pair(R"({"$ref":"#/$defs/dN","minimum":1})", 5000),
+        std::pair(R"({"allOf":[{"$ref":"#/$defs/dN"},{"$ref":"#/$defs/dN"}]})", 50)}) {
+    std::string text = R"({"$ref":"#/$defs/d0","$defs":{)";
+    for (int i = 0; i < count; ++i) {
+      std::string next = form;
+      for (std::size_t at; (at = next.find('N')) != std::string::npos;) next.replace(at, 1, std::to_string(i + 1));
+      text += "\"d" + std::to_string(i) + "\":" + next + ",";
+    }
+    EXPECT_THROW(schema((text + "\"d" + std::to_string(count) + "\":{}}}").c_str()), Error) << form;
+  }
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
 }
 
@@ -538,6 +709,20 @@ TEST(GrammarTools, AToolWithoutParametersOrWithAnyTakesThem) {
   EXPECT_TRUE(matches(grammar, call(invoke("c", parameter("x", "{\"a\": 1}", false)))));
   EXPECT_TRUE(matches(grammar, call(invoke("c", parameter("y", "null", false)))));
   EXPECT_FALSE(matches(grammar, call(invoke("c", parameter("y", "1", false)))));
+}
+
+TEST(GrammarTools, ListedValuesAndChoicesKeepToWhatStandsBesideThem) {
+  const std::vector<OrderedJson> list = {OrderedJson::parse(R"({"name":"a","parameters":{"type":"object","properties":{
+      "n":{"enum":[1,5,"x"],"minimum":4,"type":"integer"},
+      "s":{"maxLength":1,"anyOf":[{"const":"ab"},{"enum":["c","de"]},{"type":"null"}]}}}})")};
+  const auto grammar = Grammar::tool_calls(list, ToolChoice::required, "", true);
+  EXPECT_TRUE(matches(grammar, call(invoke("a", parameter("n", "5", false)))));
+  EXPECT_FALSE(matches(grammar, call(invoke("a", parameter("n", "1", false)))));
+  EXPECT_FALSE(matches(grammar, call(invoke("a", parameter("n", "x", true)))));
+  EXPECT_TRUE(matches(grammar, call(invoke("a", parameter("s", "c", true)))));
+  EXPECT_TRUE(matches(grammar, call(invoke("a", parameter("s", "null", false)))));
+  EXPECT_FALSE(matches(grammar, call(invoke("a", parameter("s", "ab", true)))));
+  EXPECT_FALSE(matches(grammar, call(invoke("a", parameter("s", "de", true)))));
 }
 
 TEST(GrammarTools, GenerationUnderTheMaskIsAlwaysAWholeBlock) {

@@ -307,6 +307,26 @@ GrammarBuilder::Rule GrammarBuilder::json_value() {
   return value;
 }
 
+bool GrammarBuilder::leads_to(Node from, Node to) const {
+  std::vector<bool> is_seen(program_.nodes.size(), false);
+  std::vector<Node> open = {from};
+  while (!open.empty()) {
+    const Node at = open.back();
+    open.pop_back();
+    if (at == to) return true;
+    if (is_seen[at]) continue;
+    is_seen[at] = true;
+    const GrammarNode& node = program_.nodes[at];
+    if (node.kind == GrammarNode::Kind::ret) continue;
+    if (node.kind != GrammarNode::Kind::split) {
+      open.push_back(node.next);
+    } else {
+      for (std::uint32_t a = 0; a < node.next; ++a) open.push_back(program_.alternatives[node.what + a]);
+    }
+  }
+  return false;
+}
+
 GrammarProgram GrammarBuilder::finish(const Part& body, std::string_view what) {
   program_.start = body(ret());
   cut_endless(what);
@@ -343,9 +363,8 @@ void GrammarBuilder::cut_endless(std::string_view what) {
     }
   }
   if (!ends[program_.start])
-    throw Error(Error::Kind::bad_argument, std::string(what) +
-                                               ": nothing can meet it, since it asks for itself again "
-                                               "and again");
+    throw NothingMeets(std::string(what) +
+                       ": nothing can meet it: what it asks for holds itself again and again, without an end");
   for (const GrammarNode& node : nodes) {
     if (node.kind != GrammarNode::Kind::split) continue;
     std::uint32_t* const first = program_.alternatives.data() + node.what;

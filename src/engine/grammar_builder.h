@@ -16,9 +16,17 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
+
 namespace lockstep {
 
 using ByteSet = std::bitset<256>;
+
+/// What is asked for is well formed, and there is no such value: one way of several may be left out for it.
+class NothingMeets : public Error {
+ public:
+  explicit NothingMeets(const std::string& message) : Error(Kind::bad_argument, message) {}
+};
 
 struct GrammarNode {
   enum class Kind : std::uint8_t { bytes, symbol, call, split, ret } kind = Kind::ret;
@@ -80,6 +88,9 @@ class GrammarBuilder {
   Rule json_number();
   Rule json_integer();
 
+  /// Some way leads from `from` to `to`; calls count as coming back.
+  bool leads_to(Node from, Node to) const;
+
   Node ret() const { return 0; }
   std::size_t size() const { return program_.nodes.size(); }
 
@@ -108,8 +119,8 @@ CodePoints normalised(CodePoints set);
 /// A text that the regular expression matches, as the inside of a JSON string or plain. Not anchored unless it says so.
 /// Understood: characters, `.`, classes, \d \w \s and their opposites, groups, `|`, `* + ? {m,n}`, `^` at the beginning
 /// and `$` at the end. Throws Error::unsupported naming what else there is, and Error::bad_argument for what is no
-/// expression. The text has `least` to `most` characters (most < 0: without end); if none of these lengths matches that
-/// is Error::bad_argument, and if the lengths are too much for the machine Error::unsupported.
+/// expression. The text has `least` to `most` characters (most < 0: without end); NothingMeets if no such text matches,
+/// Error::unsupported if the lengths are too much for the machine.
 GrammarBuilder::Node build_pattern(GrammarBuilder& builder, std::string_view pattern, bool in_json,
                                    GrammarBuilder::Node next, int least = 0, int most = -1);
 
@@ -123,8 +134,8 @@ struct NumberBounds {
 /// Throws Error::unsupported if a least or greatest bound cannot be kept to: numbers here have at most 18 digits before
 /// the point and after it. A bound that all of these keep to is none.
 void check_bound(const std::string& bound, bool is_least);
-/// A JSON number within the bounds, without an exponent. Throws as check_bound does, and Error::bad_argument if there
-/// is no such number.
+/// A JSON number within the bounds, without an exponent. Throws as check_bound does, and NothingMeets if there is no
+/// such number.
 GrammarBuilder::Node build_bounded_number(GrammarBuilder& builder, const NumberBounds& bounds,
                                           GrammarBuilder::Node next);
 

@@ -70,8 +70,6 @@ int compare(const Decimal& a, const Decimal& b) {
   return c < 0 ? -1 : c > 0 ? 1 : 0;
 }
 
-std::string named(const std::string& bound) { return bound.empty() ? std::string("any") : bound; }
-
 struct Limit {
   std::optional<Decimal> value;
   bool is_excluded = false;
@@ -207,10 +205,17 @@ Node build_bounded_number(GrammarBuilder& builder, const NumberBounds& bounds, N
     Limit from = most_is_negative ? most : Limit{Decimal{}, true};
     add(from, least, next, true);
   }
-  if (ways.empty())
-    throw Error(Error::Kind::bad_argument,
-                "number of at least " + named(bounds.least) + " and at most " + named(bounds.most) + ": there is none");
-  return builder.any_of(ways);
+  const Node number = builder.any_of(ways);
+  if (!builder.leads_to(number, next)) {
+    const auto bound = [](const std::string& text, bool is_excluded, const char* open, const char* closed) {
+      return (is_excluded ? open : closed) + (text.empty() ? std::string("any") : text);
+    };
+    throw NothingMeets((bounds.is_integer ? "a whole number " : "a number ") +
+                       bound(bounds.least, bounds.excludes_least, "above ", "of at least ") + " and " +
+                       bound(bounds.most, bounds.excludes_most, "below ", "at most ") + ": there is none of at most " +
+                       std::to_string(kMostDigits) + " digits before the point and after it");
+  }
+  return number;
 }
 
 }  // namespace lockstep

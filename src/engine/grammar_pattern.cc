@@ -289,7 +289,7 @@ class CountedPattern {
       std::vector<Node> ways;
       if (top > 0 || most_ < 0) ways = entries(start.first, above);
       if (start.may_be_empty && least_ == 0) ways.push_back(end);
-      if (ways.empty()) throw Error(Error::Kind::bad_argument, "no text of these lengths matches the pattern");
+      if (ways.empty()) throw NothingMeets("no text of these lengths matches the pattern");
       return builder_.any_of(ways);
     });
     return builder_.call(rule, next);
@@ -443,8 +443,11 @@ Node build_pattern(GrammarBuilder& builder, std::string_view pattern, bool in_js
   if (!begins) whole.children.push_back(anything);
   whole.children.push_back(std::move(expression));
   if (!ends) whole.children.push_back(anything);
-  if (least == 0 && most < 0) return build(builder, whole, in_json, next);
-  return CountedPattern(builder, in_json, least, most).build(whole, next);
+  const bool is_counted = least > 0 || most >= 0;
+  const Node text = is_counted ? CountedPattern(builder, in_json, least, most).build(whole, next)
+                               : build(builder, whole, in_json, next);
+  if (!builder.leads_to(text, next)) throw NothingMeets("pattern \"" + std::string(pattern) + "\": no text matches it");
+  return text;
 }
 
 }  // namespace lockstep

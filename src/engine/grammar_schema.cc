@@ -15,7 +15,9 @@ namespace {
 using Json = SchemaCompiler::Json;
 using Node = SchemaCompiler::Node;
 
-constexpr int kMostDepth = 128;  // of schemas in schemas
+constexpr int kMostDepth = 128;     // of schemas in schemas, and of references to references
+constexpr int kMostParts = 50'000;  // of allOf and $ref, counted as often as they are met
+constexpr int kMostWays = 20'000;   // of anyOf and oneOf, counted as often as they are met
 
 constexpr std::array kUnderstood = {"type",
                                     "enum",
@@ -100,8 +102,75 @@ const char* expected_instead(std::string_view keyword, const Json& value) {
   return nullptr;
 }
 
-/// The part of a pointer for a name.
-std::string step(const std::string& place, std::string_view name) {
+bool is_too_large(const Error& error) { return std::string_view(error.what()).starts_with("schema: too large"); }
+
+/// JSON Schema's keywords that are not understood here: they may be named in a log, other words are the client's.
+constexpr std::array kNotUnderstood = {"not",
+                                       "if",
+                                       "then",
+                                       "else",
+                                       "uniqueItems",
+                                       "patternProperties",
+                                       "propertyNames",
+                                       "contains",
+                                       "minContains",
+                                       "maxContains",
+                                       "dependencies",
+                                       "dependentRequired",
+                                       "dependentSchemas",
+                                       "unevaluatedItems",
+                                       "unevaluatedProperties",
+                                       "$dynamicRef",
+                                       "$recursiveRef",
+                                       "contentSchema"};
+
+/// A keyword that asks for nothing where it has this value.
+bool has_no_effect(std::string_view name, const Json& value) {
+  if (name == "uniqueItems" || name == "not") return value == false;
+  const bool is_empty = value.is_object() && value.empty();
+  if (name == "patternProperties" || name == "dependencies" || name == "dependentRequired" ||
+      name == "dependentSchemas")
+    return is_empty;
+  if (name == "unevaluatedItems" || name == "unevaluatedProperties") return value == true || is_empty;
+  if (name != "propertyNames") return false;
+  if (value == true) return true;
+  if (!value.is_object()) return false;
+  for (const auto& [key, inner] : value.items())
+    if (!is_in(kAnnotations, key) && !(key == "type" && inner == "string")) return false;
+  return true;
+}
+
+/// A place without the client's words: names of properties and definitions become "*".
+std::string logged_place(std::string_view place) {
+  if (place.empty()) return "its root";
+  std::string out, keyword;
+  bool is_keyword = true;  // of a schema; else a name or a number in what the keyword has
+  while (!place.empty()) {
+    if (place.starts_with('/')) place.remove_prefix(1);
+    const std::string_view part = place.substr(0, place.find('/'));
+    place.remove_prefix(part.size());
+    const bool is_number = !part.empty() && part.size() < 4 && part.find_first_not_of("0123456789") == part.npos;
+    if (!is_keyword) {
+      const bool is_list = keyword == "anyOf" || keyword == "oneOf" || keyword == "allOf" || keyword == "prefixItems";
+      out += is_list && is_number ? "/" + std::string(part) : "/*";
+      is_keyword = true;
+    } else if (is_number && keyword == "items") {  // a list of schemas, in the form before 2020
+      out += "/" + std::string(part);
+      keyword.clear();
+    } else {
+      keyword = is_in(kUnderstood, part) ? std::string(part) : "*";
+      out += "/" + keyword;
+      is_keyword = keyword == "items" || keyword == "additionalProperties" || keyword == "additionalItems";
+    }
+  }
+  return out;
+}
+
+std::string named_place(const std::string& place) { return place.empty() ? "its root" : place; }
+
+}  // namespace
+
+std::string place_in(const std::string& place, std::string_view name) {
   std::string out = place + "/";
   for (const char c : name) {
     if (c == '~') {
@@ -115,33 +184,24 @@ std::string step(const std::string& place, std::string_view name) {
   return out;
 }
 
-bool is_too_large(const Error& error) { return std::string_view(error.what()).starts_with("schema: too large"); }
-
-bool is_of_type(const Json& value, const std::string& type) {
-  if (type == "object") return value.is_object();
-  if (type == "array") return value.is_array();
-  if (type == "string") return value.is_string();
-  if (type == "boolean") return value.is_boolean();
-  if (type == "null") return value.is_null();
-  if (type == "integer") return value.is_number_integer();
-  return value.is_number();
+void SchemaCompiler::fail(const std::string& place, const std::string& what) const {
+  throw Error(Error::Kind::bad_argument, "schema at " + named_place(place) + ": " + what);
 }
 
-}  // namespace
-
-void SchemaCompiler::fail(const std::string& place, const std::string& what) const {
-  throw Error(Error::Kind::bad_argument, "schema at " + (place.empty() ? "its root" : place) + ": " + what);
+void SchemaCompiler::fail_hopeless(const std::string& place, const std::string& what) const {
+  throw NothingMeets("schema at " + named_place(place) + ": " + what);
 }
 
 /// What cannot be kept to here, but may mean something elsewhere.
-void SchemaCompiler::leave_out(const std::string& place, const std::string& what) {
+void SchemaCompiler::leave_out(const std::string& place, const std::string& what, const std::string& logged) {
   if (strict_) fail(place, what);
-  std::string line = "schema at " + (place.empty() ? "its root" : place) + ": " + what;
+  std::string line = "schema at " + logged_place(place) + ": " + (logged.empty() ? what : logged);
   if (!is_in(left_out_, line)) left_out_.push_back(std::move(line));
 }
 
 void SchemaCompiler::recover() {
   rules_.clear();
+  hopeless_.clear();
   open_.clear();
   depth_ = 0;
 }
@@ -154,7 +214,9 @@ void SchemaCompiler::check_keywords(const Json& schema, const std::string& place
                       expected);
     }
     if (is_in(kUnderstood, name) || is_in(kAnnotations, name) || name.starts_with("x-")) continue;
-    leave_out(place, "keyword \"" + name + "\" is not supported");
+    if (has_no_effect(name, value)) continue;
+    leave_out(place, "keyword \"" + name + "\" is not supported",
+              is_in(kNotUnderstood, name) ? "" : "a keyword that JSON Schema does not have is not supported");
   }
   if (schema.contains("multipleOf") && schema["multipleOf"] != 1)
     leave_out(place, "keyword \"multipleOf\" is supported for 1 only");
@@ -166,22 +228,11 @@ bool SchemaCompiler::has_known_types(const Json& schema, const std::string& plac
   for (const Json& one : type->is_array() ? *type : Json::array({*type})) {
     const std::string name = one.get<std::string>();
     if (is_in(kTypes, name)) continue;
-    leave_out(place, "type \"" + name + "\", expected object, array, string, integer, number, boolean or null");
+    const std::string expected = "expected object, array, string, integer, number, boolean or null";
+    leave_out(place, "type \"" + name + "\", " + expected, "type: no type of JSON, " + expected);
     return false;
   }
   return true;
-}
-
-const Json& SchemaCompiler::target(const std::string& reference, const std::string& place) {
-  if (!reference.starts_with('#')) {
-    leave_out(place, "$ref \"" + reference + "\", expected one that begins with #");
-    return anything_;
-  }
-  try {
-    return root_.at(Json::json_pointer(reference.substr(1)));
-  } catch (const Json::exception&) {
-    fail(place, "$ref \"" + reference + "\" refers to nothing");
-  }
 }
 
 /// Both schemas at once, as far as their keywords can be put together.
@@ -189,6 +240,16 @@ Json SchemaCompiler::merged(Json a, const Json& b, const std::string& place) {
   for (const auto& [name, value] : b.items()) {
     if (!a.contains(name) || is_in(kAnnotations, name)) {
       a[name] = value;
+    } else if (name == "type") {
+      const std::vector<std::string> ours = types_of({{"type", a[name]}}), theirs = types_of({{"type", value}});
+      Json both = Json::array();
+      for (const std::string& type : ours)
+        if (is_in(theirs, type) || (type == "integer" && is_in(theirs, "number"))) both.push_back(type);
+      if (is_in(ours, "number") && is_in(theirs, "integer") && !is_in(ours, "integer")) both.push_back("integer");
+      if (both.empty()) fail_hopeless(place, "type: nothing can have two types at once");
+      a[name] = std::move(both);
+    } else if (name == "const") {
+      if (!is_same_value(a[name], value)) fail_hopeless(place, "const: nothing can be two values at once");
     } else if (name == "properties") {
       for (const auto& [key, property] : value.items())
         a[name][key] = a[name].contains(key) && a[name][key] != property
@@ -204,10 +265,12 @@ Json SchemaCompiler::merged(Json a, const Json& b, const std::string& place) {
     } else if (name == "enum") {
       Json both = Json::array();
       for (const Json& choice : a[name])
-        if (std::find(value.begin(), value.end(), choice) != value.end()) both.push_back(choice);
+        if (std::any_of(value.begin(), value.end(), [&](const Json& one) { return is_same_value(one, choice); }))
+          both.push_back(choice);
       a[name] = std::move(both);
     } else if (a[name] != value) {
-      leave_out(place, "allOf or $ref with two different \"" + name + "\" is not supported");
+      leave_out(place, "allOf or $ref with two different \"" + name + "\" is not supported",
+                is_in(kUnderstood, name) ? "" : "allOf or $ref with two different keywords is not supported");
     }
   }
   return a;
@@ -215,10 +278,15 @@ Json SchemaCompiler::merged(Json a, const Json& b, const std::string& place) {
 
 Json SchemaCompiler::resolved(const Json& schema, const std::string& place) {
   if (schema.is_boolean()) {
-    if (!schema.get<bool>()) fail(place, "nothing can meet false");
+    if (!schema.get<bool>()) fail_hopeless(place, "nothing can meet false");
     return Json::object();
   }
   if (!schema.is_object()) fail(place, "a " + std::string(schema.type_name()) + ", expected an object");
+  if (++parts_ > kMostParts)
+    throw Error(Error::Kind::bad_argument,
+                "schema: too large, expected at most " + std::to_string(kMostParts) + " parts to take together");
+  if (open_.size() > std::size_t{kMostDepth})
+    fail(place, "$ref to $ref more than " + std::to_string(kMostDepth) + " deep");
   check_keywords(schema, place);
   if (!has_known_types(schema, place)) {  // then any value may stand here, but for one that is listed
     Json listed = Json::object();
@@ -230,39 +298,50 @@ Json SchemaCompiler::resolved(const Json& schema, const std::string& place) {
   if (const auto all = schema.find("allOf"); all != schema.end()) {
     out.erase("allOf");
     for (std::size_t i = 0; i < all->size(); ++i)
-      out = merged(std::move(out), resolved((*all)[i], step(step(place, "allOf"), std::to_string(i))), place);
+      out = merged(std::move(out), resolved((*all)[i], place_in(place_in(place, "allOf"), std::to_string(i))), place);
   }
   if (const auto ref = schema.find("$ref"); ref != schema.end()) {
     const std::string reference = ref->get<std::string>();
-    if (!open_.insert(reference).second) fail(place, "$ref \"" + reference + "\" refers to itself alone");
+    const Target to = target(reference, place);
+    if (!open_.insert(to.place).second) fail(place, "$ref \"" + reference + "\" refers to itself alone");
     out.erase("$ref");
-    out = merged(std::move(out), resolved(target(reference, place), reference.substr(1)), place);
-    open_.erase(reference);
+    out = merged(std::move(out), resolved(*to.schema, to.place), place);
+    open_.erase(to.place);
   }
   return out;
 }
 
 SchemaCompiler::Rule SchemaCompiler::rule_of(const Json& schema, const std::string& place) {
   // A bare reference is a rule by its target, so that a schema may contain itself; anything else by its place.
-  std::string name = place;
   if (schema.is_object() && schema.contains("$ref") && schema["$ref"].is_string()) {
     bool is_bare = true;
     for (const auto& [key, value] : schema.items()) is_bare = is_bare && (key == "$ref" || is_in(kAnnotations, key));
     if (is_bare) {
       const std::string reference = schema["$ref"].get<std::string>();
-      const Json& to = target(reference, place);
-      if (to.is_object() && to.contains("$ref") && !open_.insert(reference).second)
+      const Target to = target(reference, place);
+      if (to.schema->is_object() && to.schema->contains("$ref") && !open_.insert(to.place).second)
         fail(place, "$ref \"" + reference + "\" refers to itself alone");
-      const Rule rule = rule_of(to, reference.substr(1));
-      open_.erase(reference);
+      if (open_.size() > std::size_t{kMostDepth})
+        fail(place, "$ref to $ref more than " + std::to_string(kMostDepth) + " deep");
+      const Rule rule = rule_of(*to.schema, to.place);
+      open_.erase(to.place);
       return rule;
     }
   }
-  if (const auto found = rules_.find(name); found != rules_.end()) return found->second;
+  if (const auto found = rules_.find(place); found != rules_.end()) return found->second;
+  if (const auto found = hopeless_.find(place); found != hopeless_.end()) throw NothingMeets(found->second);
   const Rule rule = builder_.declare();
-  rules_[name] = rule;
+  rules_[place] = rule;
   if (++depth_ > kMostDepth) fail(place, "schemas nested more than " + std::to_string(kMostDepth) + " deep");
-  builder_.define(rule, [&](Node next) { return resolved_value(resolved(schema, place), place, next); });
+  try {
+    builder_.define(rule, [&](Node next) { return resolved_value(resolved(schema, place), place, next); });
+  } catch (const NothingMeets& error) {
+    // What was made meanwhile may call it, so it must be a rule; one that never comes to an end.
+    builder_.define(rule, [&](Node) { return builder_.any_of(std::span<const Node>{}); });
+    rules_.erase(place);
+    hopeless_[place] = error.what();
+    throw;
+  }
   --depth_;
   return rule;
 }
@@ -292,7 +371,7 @@ std::vector<std::string> SchemaCompiler::types_of(const Json& schema) {
   return types;
 }
 
-Node SchemaCompiler::resolved_value(const Json& schema, const std::string& place, Node next) {
+bool SchemaCompiler::each_way(const Json& schema, const std::string& place, const UseWay& use) {
   for (const char* keyword : {"anyOf", "oneOf"}) {
     const auto choices = schema.find(keyword);
     if (choices == schema.end()) continue;
@@ -301,27 +380,44 @@ Node SchemaCompiler::resolved_value(const Json& schema, const std::string& place
     for (const char* annotation : kAnnotations) rest.erase(annotation);
     rest.erase("$defs");
     rest.erase("definitions");
-    std::vector<Node> ways;
+    std::optional<NothingMeets> first;
+    bool is_any = false;
     for (std::size_t i = 0; i < choices->size(); ++i) {
-      const std::string at = step(step(place, keyword), std::to_string(i));
-      if ((*choices)[i] == false) continue;  // no way at all
-      // Each way is a rule of its own only if nothing stands beside the choice.
-      ways.push_back(rest.empty() ? value((*choices)[i], at, next)
-                                  : resolved_value(merged(resolved((*choices)[i], at), rest, at), at, next));
+      const std::string at = place_in(place_in(place, keyword), std::to_string(i));
+      const std::set<std::string> open = open_;
+      const int depth = depth_;
+      // Choices in choices multiply, and those that come to nothing leave no trace in the program's size.
+      if (++ways_ > kMostWays)
+        throw Error(Error::Kind::bad_argument,
+                    "schema: too large, expected at most " + std::to_string(kMostWays) + " ways of anyOf and oneOf");
+      try {
+        if (rest.empty()) {
+          use((*choices)[i], at, true);
+        } else {
+          use(merged(resolved((*choices)[i], at), rest, at), at, false);
+        }
+        is_any = true;
+      } catch (const NothingMeets& error) {
+        open_ = open;
+        depth_ = depth;
+        if (!first) first = error;
+      }
     }
-    if (ways.empty()) fail(place, std::string(keyword) + ": nothing can meet false");
-    return builder_.any_of(ways);
+    if (!is_any) throw NothingMeets(first->what());
+    return true;
   }
+  return false;
+}
+
+Node SchemaCompiler::resolved_value(const Json& schema, const std::string& place, Node next) {
+  std::vector<Node> either;
+  const bool has_ways = each_way(schema, place, [&](const Json& way, const std::string& at, bool is_alone) {
+    either.push_back(is_alone ? value(way, at, next) : resolved_value(way, at, next));
+  });
+  if (has_ways) return builder_.any_of(either);
   if (schema.contains("const") || schema.contains("enum")) {
-    const Json choices = schema.contains("const") ? Json::array({schema["const"]}) : schema["enum"];
-    if (choices.empty()) fail(place, "enum: allOf leaves none of its values");
-    const std::vector<std::string> types = types_of(schema);
     std::vector<Node> ways;
-    for (const Json& choice : choices)
-      if (std::any_of(types.begin(), types.end(), [&](const std::string& type) { return is_of_type(choice, type); }) ||
-          !schema.contains("type"))
-        ways.push_back(builder_.literal(choice.dump(), next));
-    if (ways.empty()) fail(place, "enum: none of its values has the type that is asked for");
+    for (const Json& choice : choices_of(schema, place)) ways.push_back(builder_.literal(text_of(choice), next));
     return builder_.any_of(ways);
   }
   std::vector<Node> ways;
@@ -350,13 +446,15 @@ Node SchemaCompiler::string(const Json& schema, const std::string& place, bool i
   if (in_json) next = builder_.literal("\"", next);
   const auto opened = [&](Node node) { return in_json ? builder_.literal("\"", node) : node; };
   const int least = count_of(schema, "minLength", 0), most = count_of(schema, "maxLength", -1);
-  if (most >= 0 && most < least) fail(place, "maxLength below minLength");
+  if (most >= 0 && most < least) fail_hopeless(place, "maxLength below minLength");
   const auto matching = [&](std::string_view pattern, int fewest, int longest) -> std::optional<Node> {
     try {
       return opened(build_pattern(builder_, pattern, in_json, next, fewest, longest));
+    } catch (const NothingMeets& error) {
+      fail_hopeless(place, error.what());
     } catch (const Error& error) {
       if (error.kind() == Error::Kind::unsupported) {
-        leave_out(place, error.what());
+        leave_out(place, error.what(), "pattern: its parts, or its lengths, are not supported");
         return std::nullopt;
       }
       if (is_too_large(error)) throw;
@@ -407,8 +505,8 @@ NumberBounds SchemaCompiler::bounds_of(const Json& schema, const std::string& pl
     constexpr double kExact = 9007199254740992.0;  // above, a double skips whole numbers
     const bool is_exact = std::abs(low) < kExact && std::abs(high) < kExact;
     if (low > high || (bounds.is_integer && is_exact && first > last))
-      fail(place, std::string(bounds.is_integer ? "a whole number" : "a number") + " of at least " + bounds.least +
-                      " and at most " + bounds.most + ": there is none");
+      fail_hopeless(place, std::string(bounds.is_integer ? "a whole number" : "a number") + " of at least " +
+                               bounds.least + " and at most " + bounds.most + ": there is none");
   }
   for (const bool is_least : {true, false}) {
     std::string& bound = is_least ? bounds.least : bounds.most;
@@ -416,7 +514,9 @@ NumberBounds SchemaCompiler::bounds_of(const Json& schema, const std::string& pl
     try {
       check_bound(bound, is_least);
     } catch (const Error& error) {
-      leave_out(place, error.what());
+      leave_out(place, error.what(),
+                is_least ? "a least bound that numbers here do not reach"
+                         : "a greatest bound that numbers here do not reach");
       bound.clear();
     }
   }
@@ -429,6 +529,8 @@ Node SchemaCompiler::number(const Json& schema, const std::string& place, bool i
     return builder_.call(bounds.is_integer ? builder_.json_integer() : builder_.json_number(), next);
   try {
     return build_bounded_number(builder_, bounds, next);
+  } catch (const NothingMeets& error) {
+    fail_hopeless(place, error.what());
   } catch (const Error& error) {
     if (is_too_large(error)) throw;
     fail(place, error.what());
@@ -438,29 +540,31 @@ Node SchemaCompiler::number(const Json& schema, const std::string& place, bool i
 Node SchemaCompiler::array(const Json& schema, const std::string& place, Node next) {
   const int least = count_of(schema, "minItems", 0);
   int most = count_of(schema, "maxItems", -1);
-  if (most >= 0 && most < least) fail(place, "maxItems below minItems");
+  if (most >= 0 && most < least) fail_hopeless(place, "maxItems below minItems");
   Json first = schema.contains("prefixItems") ? schema["prefixItems"] : Json::array();
   Json rest = schema.contains("items") ? schema["items"] : Json(true);
-  std::string first_place = step(place, "prefixItems");
+  std::string first_place = place_in(place, "prefixItems");
   if (rest.is_array()) {  // the form before 2020
     first = rest;
     rest = schema.contains("additionalItems") ? schema["additionalItems"] : Json(true);
-    first_place = step(place, "items");
+    first_place = place_in(place, "items");
   }
-  const auto fixed = static_cast<int>(first.size());
-  if (rest.is_boolean() && !rest.get<bool>()) {
+  const auto none = std::find(first.begin(), first.end(), Json(false));  // it, and what follows it, may not be there
+  auto fixed = static_cast<int>(none - first.begin());
+  if (none != first.end() || rest == false) {
     most = most < 0 ? fixed : std::min(most, fixed);
-    if (most < least) fail(place, "minItems above the number of items that there may be");
+    if (most < least) fail_hopeless(place, "minItems above the number of items that there may be");
     rest = true;
   }
+  if (most >= 0) fixed = std::min(fixed, most);
   const Rule space = builder_.space();
   // A list that says how many items it wants says so; one that names its first items wants all of them.
-  const int wanted = schema.contains("minItems") ? least : most >= 0 ? std::min(most, fixed) : fixed;
+  const int wanted = schema.contains("minItems") ? least : fixed;
   const Node close = builder_.literal("]", next);
   const auto item = [&](int i, Node n) {
     const bool is_fixed = i < fixed;
     const Json& one = is_fixed ? first[static_cast<std::size_t>(i)] : rest;
-    const std::string at = is_fixed ? step(first_place, std::to_string(i)) : step(place, "items");
+    const std::string at = is_fixed ? place_in(first_place, std::to_string(i)) : place_in(place, "items");
     const Node after = builder_.call(space, n);
     return one.is_boolean() ? builder_.call(builder_.json_value(), after) : value(one, at, after);
   };
@@ -530,17 +634,19 @@ Node SchemaCompiler::object(const Json& schema, const std::string& place, Node n
   const bool is_open = additional != schema.end() ? *additional != false : names.empty();
   const int least = count_of(schema, "minProperties", 0), most = count_of(schema, "maxProperties", -1);
   const auto count = [](const std::vector<std::string>& list) { return static_cast<int>(list.size()); };
-  if (most >= 0 && most < least) fail(place, "maxProperties below minProperties");
-  if (most >= 0 && most < count(required)) fail(place, "maxProperties below the number of required properties");
-  if (!is_open && least > count(names)) fail(place, "minProperties above the number of properties that there may be");
+  if (most >= 0 && most < least) fail_hopeless(place, "maxProperties below minProperties");
+  if (most >= 0 && most < count(required))
+    fail_hopeless(place, "maxProperties below the number of required properties");
+  if (!is_open && least > count(names))
+    fail_hopeless(place, "minProperties above the number of properties that there may be");
   if (!names.empty() && (least > count(required) || (most >= 0 && (is_open || most < count(names)))))
     leave_out(place, "minProperties and maxProperties beside named properties are not supported");
   for (const std::string& name : required) {
     const bool is_described = properties.contains(name);
     if (!is_described && additional != schema.end() && *additional == false)
-      fail(place, "required: \"" + name + "\", which additionalProperties does not let through");
+      fail_hopeless(place, "required: \"" + name + "\", which additionalProperties does not let through");
     if (is_described && properties[name] == false)
-      fail(step(step(place, "properties"), name), "nothing can meet false");
+      fail_hopeless(place_in(place_in(place, "properties"), name), "nothing can meet false");
   }
 
   const Rule space = builder_.space();
@@ -548,14 +654,14 @@ Node SchemaCompiler::object(const Json& schema, const std::string& place, Node n
   const auto colon = [&](Node n) { return builder_.literal(":", builder_.call(space, n)); };
   const auto undescribed = [&](Node after) {
     const bool is_typed = additional != schema.end() && additional->is_object();
-    return is_typed ? value(*additional, step(place, "additionalProperties"), after)
+    return is_typed ? value(*additional, place_in(place, "additionalProperties"), after)
                     : builder_.call(builder_.json_value(), after);
   };
   const auto member = [&](const std::string& name, Node n) {
     const bool is_described = properties.contains(name);
     const Node after = builder_.call(space, n);
-    const Node content =
-        is_described ? value(properties[name], step(step(place, "properties"), name), after) : undescribed(after);
+    const Node content = is_described ? value(properties[name], place_in(place_in(place, "properties"), name), after)
+                                      : undescribed(after);
     return builder_.literal(Json(name).dump(), colon(content));
   };
   const auto other = [&](Node n) {

@@ -132,19 +132,19 @@ class ToolGrammar {
   /// What a resolved schema allows: strings as they are, and other values as JSON.
   void values(SchemaCompiler& compiler, const Json& schema, Node close, std::vector<Node>& strings,
               std::vector<Node>& others) {
-    for (const char* keyword : {"anyOf", "oneOf"}) {
-      const auto choices = schema.find(keyword);
-      if (choices == schema.end() || !choices->is_array()) continue;
-      for (const Json& choice : *choices) values(compiler, compiler.resolved(choice, ""), close, strings, others);
-      return;
-    }
+    const bool has_ways = compiler.each_way(schema, "", [&](const Json& way, const std::string&, bool is_alone) {
+      std::vector<Node> texts, rest;  // taken over once the whole way is known to be one
+      values(compiler, is_alone ? compiler.resolved(way, "") : way, close, texts, rest);
+      strings.insert(strings.end(), texts.begin(), texts.end());
+      others.insert(others.end(), rest.begin(), rest.end());
+    });
+    if (has_ways) return;
     if (schema.contains("const") || schema.contains("enum")) {
-      const Json choices = schema.contains("const") ? Json::array({schema["const"]}) : schema["enum"];
-      for (const Json& choice : choices) {
+      for (const Json& choice : compiler.choices_of(schema, "")) {
         if (choice.is_string()) {
           strings.push_back(text(choice.get<std::string>(), close));
         } else {
-          others.push_back(text(choice.dump(), close));
+          others.push_back(text(SchemaCompiler::text_of(choice), close));
         }
       }
       return;

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "server/http_error.h"
+#include "text/chat.h"
 
 namespace lockstep {
 namespace {
@@ -17,8 +20,56 @@ std::string required_name(const Fields& tool) {
   return name;
 }
 
-/// Names are given once: a second one of the same name would make calls of it ambiguous. The first counts.
-void add(std::vector<ClientTool>& tools, ClientTool tool) {
+/// Names stand as they are in the tags of calls, name="...", so that not every text can be read back from there.
+/// Nothing if this one can, otherwise what is expected.
+const char* expected_name(std::string_view name) {
+  constexpr std::size_t kMostNameBytes = 1024;  // with a good deal of room to what a tag may have
+  const auto ends_tag = [](char c) {
+    return static_cast<unsigned char>(c) < 0x20 || c == 0x7f || c == '"' || c == '<' || c == '>';
+  };
+  if (name.empty()) return "one of at least one character";
+  if (name.size() > kMostNameBytes) return "one of at most 1024 bytes";
+  if (std::any_of(name.begin(), name.end(), ends_tag) || name.find(kDsml) != name.npos)
+    return "one without quotes, < or >, control characters and the model's own marks, which a call cannot carry";
+  return nullptr;
+}
+
+/// Visits the names of a tool's parameters, also behind references and in parts that are put together.
+void each_parameter(const Json& parameters, const std::function<void(const std::string& name)>& visit) {
+  std::set<const Json*> seen;
+  std::vector<const Json*> open = {&parameters};
+  while (!open.empty()) {
+    const Json& schema = *open.back();
+    open.pop_back();
+    if (!schema.is_object() || !seen.insert(&schema).second) continue;
+    if (const auto properties = schema.find("properties"); properties != schema.end() && properties->is_object())
+      for (const auto& [name, property] : properties->items()) visit(name);
+    for (const char* keyword : {"allOf", "anyOf", "oneOf"})
+      if (const auto parts = schema.find(keyword); parts != schema.end() && parts->is_array())
+        for (const Json& part : *parts) open.push_back(&part);
+    const auto reference = schema.find("$ref");
+    if (reference == schema.end() || !reference->is_string()) continue;
+    try {
+      const std::string text = reference->get<std::string>();
+      if (text.starts_with('#')) open.push_back(&parameters.at(Json::json_pointer(text.substr(1))));
+    } catch (const Json::exception&) {  // it leads nowhere, which is not for us to say
+    }
+  }
+}
+
+/// Names are given once: a second one of the same name would make calls of it ambiguous. The first counts. `field` is
+/// where the client wrote it.
+void add(std::vector<ClientTool>& tools, ClientTool tool, const std::string& field) {
+  const std::string quoted = json_text(tool.name);
+  if (const char* expected = expected_name(tool.name))
+    throw ApiError(400, field + ": the tool's name " + quoted + ", expected " + expected, field);
+  if (const auto parameters = tool.function.find("parameters"); parameters != tool.function.end())
+    each_parameter(*parameters, [&](const std::string& name) {
+      if (const char* expected = expected_name(name))
+        throw ApiError(400,
+                       field + ": the tool " + quoted + ": its parameter " + json_text(name) + ", expected " + expected,
+                       field);
+    });
   if (find_tool(tools, tool.name) == nullptr) tools.push_back(std::move(tool));
 }
 
@@ -99,14 +150,21 @@ void add_response_tool(const Json& json, const std::string& name, const std::str
     out.name = name_space + "__" + out.client_name;
     out.function["name"] = out.name;
   }
-  add(tools, std::move(out));
+  add(tools, std::move(out), name);
+}
+
+/// By the client's names; `field` is what names it. Throws if there is none.
+const ClientTool& named_tool(const std::vector<ClientTool>& tools, const std::string& field, const std::string& name,
+                             const std::string& name_space) {
+  const ClientTool* tool = find_client_tool(tools, name, name_space);
+  if (tool == nullptr)
+    throw ApiError(400, field + ": '" + name + "', expected the name of one of the request's tools", field);
+  return *tool;
 }
 
 void name_one(ToolUse& use, const char* key, const std::vector<ClientTool>& tools, const std::string& name,
               const std::string& name_space = {}) {
-  const ClientTool* tool = find_client_tool(tools, name, name_space);
-  if (tool == nullptr)
-    throw ApiError(400, std::string(key) + ": '" + name + "', expected the name of one of the request's tools", key);
+  const ClientTool* tool = &named_tool(tools, key, name, name_space);
   if (!tool->is_callable())
     throw ApiError(400,
                    std::string(key) + ": '" + name +
@@ -136,6 +194,35 @@ bool is_hosted(std::string_view type) {
   return std::find(kHosted.begin(), kHosted.end(), type) != kHosted.end();
 }
 
+/// {"mode", "tools"}: of the request's tools, those that may be called. Tools that a server would run are passed over,
+/// as they are in the request's own list.
+void allow_some(ToolUse& use, const Fields& allowed, const std::vector<ClientTool>& tools) {
+  const std::string mode = allowed.text("mode", "auto");
+  if (mode != "auto" && mode != "required") allowed.refuse("mode", "auto or required");
+  use.is_required = mode == "required";
+  const Json* list = allowed.array("tools");
+  if (list == nullptr) allowed.refuse("tools", "an array of at least one tool");
+  if (list->empty()) {
+    const std::string field = allowed.name_of("tools");
+    throw ApiError(400, field + ": empty, expected at least one tool", field);
+  }
+  use.allowed.emplace();
+  for (std::size_t i = 0; i < list->size(); ++i) {
+    const Fields entry((*list)[i], indexed_name(allowed.name_of("tools"), i));
+    const std::string type = entry.text("type", "function");
+    if (type == "function" || type == "custom") {
+      const std::optional<Fields> inner = entry.object(type.c_str());
+      const Fields& named = inner ? *inner : entry;
+      const std::string name = required_name(named);
+      use.allowed->push_back(named_tool(tools, named.name_of("name"), name, named.text("namespace")).name);
+    } else if (type == "local_shell" && find_tool(tools, type) != nullptr) {
+      use.allowed->push_back(type);
+    } else if (!is_hosted(type)) {
+      entry.refuse("type", "function or custom");
+    }
+  }
+}
+
 /// The choice as a word. True if it was one.
 bool choose(ToolUse& use, const std::string& word) {
   if (word == "none") use.parses = false;
@@ -144,6 +231,10 @@ bool choose(ToolUse& use, const std::string& word) {
 }
 
 }  // namespace
+
+bool ToolUse::may_call(const ClientTool& tool) const {
+  return tool.is_callable() && (!allowed || std::find(allowed->begin(), allowed->end(), tool.name) != allowed->end());
+}
 
 const ClientTool* find_tool(const std::vector<ClientTool>& tools, std::string_view name) {
   const auto found =
@@ -168,7 +259,7 @@ std::vector<ClientTool> read_chat_tools(const Fields& body) {
       if (!function) tool.refuse("function", "an object");
       ClientTool out = function_tool(function->json(), required_name(*function));
       check_function(*function, "parameters", out);
-      add(tools, std::move(out));
+      add(tools, std::move(out), indexed_name(body.name_of("tools"), i));
     }
   }
   if (const Json* list = body.array("functions"); list != nullptr && tools.empty()) {
@@ -176,7 +267,7 @@ std::vector<ClientTool> read_chat_tools(const Fields& body) {
       const Fields function((*list)[i], indexed_name(body.name_of("functions"), i));
       ClientTool out = function_tool(function.json(), required_name(function));
       check_function(function, "parameters", out);
-      add(tools, std::move(out));
+      add(tools, std::move(out), indexed_name(body.name_of("functions"), i));
     }
   }
   return tools;
@@ -196,7 +287,7 @@ std::vector<ClientTool> read_anthropic_tools(const Fields& body) {
     ClientTool out = function_tool(std::move(function), name);
     check_function(tool, "input_schema", out);
     out.is_deferred = tool.flag("defer_loading", false);
-    add(tools, std::move(out));
+    add(tools, std::move(out), indexed_name(body.name_of("tools"), i));
   }
   return tools;
 }
@@ -227,22 +318,22 @@ ToolUse read_tool_use(const Fields& body, const std::vector<ClientTool>& tools, 
         const std::string name = inner ? inner->text("name") : object->text("name");
         if (name.empty()) body.refuse(key, expected);
         name_one(use, key, tools, name, object->text("namespace"));
-      } else if (type == "allowed_tools") {
+      } else if (type == "allowed_tools" && !is_anthropic) {
         const std::optional<Fields> inner = object->object("allowed_tools");
-        const Fields& allowed = inner ? *inner : *object;
-        if (!choose(use, allowed.text("mode", "auto"))) allowed.refuse("mode", "auto or required");
+        allow_some(use, inner ? *inner : *object, tools);
       } else if (!choose(use, type) && !(protocol == Protocol::responses && is_hosted(type))) {
         object->refuse("type", is_anthropic ? "auto, any, tool or none" : "function, custom or allowed_tools");
       }
     }
   }
   const bool is_any_callable =
-      std::any_of(tools.begin(), tools.end(), [](const ClientTool& tool) { return tool.is_callable(); });
-  if (use.is_required && !is_any_callable)
-    throw ApiError(400,
-                   std::string(key) + ": a call is required, expected tools that can be called" +
-                       (tools.empty() ? "" : ": all have defer_loading, and no tool_reference names one"),
-                   key);
+      std::any_of(tools.begin(), tools.end(), [&](const ClientTool& tool) { return use.may_call(tool); });
+  if (use.is_required && !is_any_callable) {
+    const char* const why = tools.empty() ? ""
+                            : use.allowed ? ": a server would have to run those that are allowed"
+                                          : ": all have defer_loading, and no tool_reference names one";
+    throw ApiError(400, std::string(key) + ": a call is required, expected tools that can be called" + why, key);
+  }
   return use;
 }
 

@@ -4,6 +4,7 @@
 // kept beside it, so that calls go back in the client's words.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,7 +45,12 @@ struct ToolUse {
   bool parses = true;        // false: markup is text
   bool is_required = false;  // the answer is a call
   std::string only;          // the one tool that may be called; empty: any
+  /// Of allowed_tools: the only ones that may be called, as the model sees them, though it is shown all.
+  std::optional<std::vector<std::string>> allowed = {};
   bool is_parallel = true;
+
+  /// The model has been shown it, and the choice does not leave it out.
+  bool may_call(const ClientTool& tool) const;
 };
 
 /// `tool_choice` and `parallel_tool_calls`, of all protocols. Throws ApiError 400, also for a tool that is not there,

@@ -8,6 +8,7 @@
 #include <ctime>
 
 #include "base/error.h"
+#include "text/utf8.h"
 
 namespace lockstep {
 namespace {
@@ -67,6 +68,37 @@ std::string field_text(const nlohmann::ordered_json& value) {
   }
   if (value.is_number_float()) return fmt::format("{:.4g}", value.get<double>());
   return value.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+/// Characters that end a line, move a terminal's cursor, or turn the order of what stands beside them.
+bool is_hidden(char32_t c) {
+  return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x2028 || c == 0x2029 || (c >= 0x202a && c <= 0x202e) ||
+         (c >= 0x2066 && c <= 0x2069) || c == 0x200e || c == 0x200f || c == 0xfeff;
+}
+
+/// A whole line: what must not go to a terminal as it is stands there as \u001b, a byte that is no character as \x9b.
+/// Messages quote what clients sent, and whoever reads the log must be able to trust its lines.
+std::string visible(std::string_view line) {
+  std::string out;
+  out.reserve(line.size());
+  while (!line.empty()) {
+    const Utf8Step step = utf8_step(line);
+    const std::string_view bytes = line.substr(0, static_cast<std::size_t>(step.length));
+    line.remove_prefix(bytes.size());
+    if (step.state != Utf8Step::State::complete) {
+      for (const char c : bytes) out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+      continue;
+    }
+    char32_t c = static_cast<unsigned char>(bytes[0]);
+    if (bytes.size() > 1) c &= 0x7fu >> bytes.size();
+    for (const char more : bytes.substr(1)) c = c << 6 | (static_cast<unsigned char>(more) & 0x3fu);
+    if (is_hidden(c)) {
+      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+    } else {
+      out += bytes;
+    }
+  }
+  return out;
 }
 
 /// Members of objects are fields of their own: lockstep.queue_ms=1.5
@@ -129,6 +161,7 @@ void Log::add(LogLevel level, std::string_view message, const Fields& all_fields
     line = fmt::format("{} {:<7} {}", time_text(), name_of(level), message);
     if (fields.is_object()) add_fields(line, {}, fields);
   }
+  line = visible(line);  // in JSON such characters stand in strings only, where \u009b is an escape like others
   const std::lock_guard lock(mutex_);
   write_(line);
 }

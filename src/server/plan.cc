@@ -8,6 +8,22 @@
 namespace lockstep {
 namespace {
 
+/// A schema with plain numbers where they are bounds and counts. Values that it lists keep all of their digits: an
+/// answer is to hold them as they are.
+Json schema_numbers(Json schema) {
+  if (schema.is_binary()) return plain_numbers(std::move(schema));
+  if (schema.is_object()) {
+    for (auto& [key, value] : schema.items()) {
+      // A "const" may be the name of a property, but then it is an object.
+      const bool is_listed = (key == "enum" && value.is_array()) || (key == "const" && !value.is_object());
+      if (!is_listed) value = schema_numbers(std::move(value));
+    }
+  } else if (schema.is_array()) {
+    for (Json& element : schema) element = schema_numbers(std::move(element));
+  }
+  return schema;
+}
+
 /// The grammar of the answer's form; nothing if it is free. A schema that is malformed, or that nothing can meet, is
 /// the client's error, strict or not.
 std::shared_ptr<Grammar> format_grammar(ApiState& api, const Ask& ask) {
@@ -19,7 +35,7 @@ std::shared_ptr<Grammar> format_grammar(ApiState& api, const Ask& ask) {
     return api.grammars.get((format.is_strict ? "strict " : "schema ") + dump_python(format.schema), [&] {
       std::vector<std::string> left_out;
       const std::shared_ptr<Grammar> grammar =
-          Grammar::json_schema(plain_numbers(format.schema), format.is_strict, &left_out);
+          Grammar::json_schema(schema_numbers(format.schema), format.is_strict, &left_out);
       for (const std::string& line : left_out)
         api.warn(ask.request_id + ": " + format.field + ": " + line + "; it is left out of account");
       return grammar;
@@ -34,7 +50,7 @@ void check_strict_tool(const ClientTool& tool) {
   const auto parameters = tool.function.find("parameters");
   if (!tool.is_strict || parameters == tool.function.end() || parameters->is_null()) return;
   try {
-    Grammar::json_schema(plain_numbers(*parameters), true);
+    Grammar::json_schema(schema_numbers(*parameters), true);
   } catch (const Error& error) {
     throw ApiError(400, "tools: '" + tool.client_name + "': " + error.what(), "tools");
   }
@@ -52,23 +68,24 @@ std::shared_ptr<Grammar> tool_grammar(ApiState& api, const Ask& ask, const std::
     std::vector<Json> functions;
     for (const ClientTool* tool : tools) {
       check_strict_tool(*tool);
-      functions.push_back(plain_numbers(tool->function));
+      functions.push_back(schema_numbers(tool->function));
     }
     try {
       return Grammar::tool_calls(functions, choice, use.only, use.is_parallel);
-    } catch (const std::exception& error) {
-      api.warn(ask.request_id + ": tools: " + error.what() + "; only their names are held to");
+    } catch (const std::exception&) {
+      // What went wrong may quote the client's schema, and that is part of a prompt, which no log holds.
+      api.warn(ask.request_id + ": tools: their schemas make no grammar; only their names are held to");
     }
     for (Json& function : functions) function = {{"name", function["name"]}};
     return Grammar::tool_calls(functions, choice, use.only, use.is_parallel);
   });
 }
 
-/// Those that the model may call: the others it has not been shown.
+/// Those that the model may call: the others it has not been shown, or the request does not allow.
 std::vector<const ClientTool*> callable_tools(const Ask& ask) {
   std::vector<const ClientTool*> out;
   for (const ClientTool& tool : ask.tools)
-    if (tool.is_callable()) out.push_back(&tool);
+    if (ask.tool_use.may_call(tool)) out.push_back(&tool);
   return out;
 }
 
