@@ -283,4 +283,18 @@ inline std::string joined(const std::vector<std::string>& lines) {
   return out;
 }
 
+/// Whether the masks of the last job let its answer begin with this, token by token. It then has.
+inline bool may_say(ApiFixture& api, std::string_view text) {
+  Job& job = api.source.jobs.back();
+  for (const Token token : api.tokenizer.encode(std::string(text))) {
+    std::vector<float> logits(api.tokenizer.size(), 0.0f);
+    job.guide->mask(logits);
+    if (logits[static_cast<std::size_t>(token)] != 0.0f) return false;
+    Sampled sampled;
+    sampled.token = token;
+    job.guide->on_token(sampled);
+  }
+  return true;
+}
+
 }  // namespace lockstep::test

@@ -1,6 +1,8 @@
 // Rules of the output parser that parse.jsonl does not show. Expected values by hand from docs/chat.md.
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "base/error.h"
 #include "text/chat.h"
 #include "text/output_parser.h"
@@ -380,6 +382,9 @@ TEST(ParserStream, ContentNamesThePiecesThatItCameFrom) {
     if (events.empty()) continue;
     EXPECT_EQ(events[0].text, piece.shown);
     EXPECT_EQ(events[0].pieces, piece.pieces) << piece.text;
+    ASSERT_EQ(events[0].piece_bytes.size(), piece.pieces.size());
+    const auto& bytes = events[0].piece_bytes;
+    EXPECT_EQ(std::accumulate(bytes.begin(), bytes.end(), std::size_t{0}), events[0].text.size());
   }
 }
 

@@ -3,6 +3,9 @@ lockstep_test(server_replay_test SOURCES server_replay_test.cc USES server)
 lockstep_test(server_operations_test SOURCES server_operations_test.cc USES server)
 target_compile_definitions(server_operations_test PRIVATE LOCKSTEP_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
 lockstep_test(server_requests_test WHOLE SOURCES server_requests_test.cc USES server)
+lockstep_test(server_input_test WHOLE SOURCES server_input_test.cc USES server)
+lockstep_test(server_logprobs_test WHOLE SOURCES server_logprobs_test.cc USES server)
+lockstep_test(server_schema_test WHOLE SOURCES server_schema_test.cc USES server)
 lockstep_test(server_front_end_test WHOLE SOURCES server_front_end_test.cc USES server)
 lockstep_test(server_chat_test WHOLE SOURCES server_chat_test.cc USES server)
 lockstep_test(server_protocols_test WHOLE SOURCES server_protocols_test.cc USES server)
@@ -44,8 +47,8 @@ if(LOCKSTEP_FUZZ)
             server/response_items engine/sampler engine/synth_vocabulary ops/row_draw
     LIBRARIES lockstep_text OpenSSL::Crypto fmt::fmt)
   lockstep_fuzz(grammar_fuzz
-    SOURCES engine/grammar engine/grammar_builder engine/grammar_number engine/grammar_pattern engine/grammar_schema
-            engine/grammar_tools engine/synth_vocabulary
+    SOURCES engine/grammar engine/grammar_builder engine/grammar_choices engine/grammar_number engine/grammar_pattern
+            engine/grammar_reference engine/grammar_schema engine/grammar_tools engine/synth_vocabulary
     LIBRARIES lockstep_text fmt::fmt)
   lockstep_fuzz(http_fuzz
     SOURCES server/api_keys server/connection server/connection_answer server/exchange server/http server/http_error

@@ -173,6 +173,15 @@ TEST(ServerHttp, MethodsAndPathsThatAreNotThere) {
   reply = ask("DELETE", "/v1/echo");
   EXPECT_EQ(reply.status, 405);
   EXPECT_EQ(reply.header("allow"), "GET, POST, HEAD, OPTIONS");
+  reply = ask("DELETE", "/v1/echo/one");
+  EXPECT_EQ(reply.status, 405);
+  EXPECT_EQ(reply.header("allow"), "GET, HEAD, OPTIONS");
+  for (const char* target : {"/v1/echo/one", "/echo/one/cancel"}) {  // something to do, not something that is there
+    reply = ask("POST", target);
+    EXPECT_EQ(reply.status, 404) << target;
+    EXPECT_EQ(Json::parse(reply.body)["error"]["type"], "not_found_error");
+  }
+  EXPECT_EQ(ask("OPTIONS", "/v1/echo/one").header("allow"), "GET, HEAD, OPTIONS");
   reply = ask("GET", "/v1/messages");
   EXPECT_EQ(reply.status, 405);
   Json body = Json::parse(reply.body);

@@ -17,6 +17,7 @@
 #include "server/operations.h"
 #include "server/page.h"
 #include "server_client.h"
+#include "text/utf8.h"
 
 namespace lockstep {
 namespace {
@@ -330,6 +331,8 @@ TEST_F(ServerOperations, WrongBodiesAreNamed) {
       {"/detokenize", R"({"tokens":[99999999999]})", "tokens[0]"},
       {"/detokenize", R"({"tokens":[1.5]})", "tokens[0]: 1.5"},
       {"/detokenize", R"({"tokens":[null]})", "tokens[0]: null"},
+      {"/detokenize", R"({"tokens":[1000000000000000000000000000000]})",
+       "tokens[0]: 1000000000000000000000000000000, "},
   };
   for (const auto& c : kCases) {
     const Reply reply = post(c.path, c.body);
@@ -419,6 +422,35 @@ TEST(ServerLog, WhatClientsSendIsCut) {
   for (const std::string& line : lines) {
     EXPECT_LT(line.size(), 1500u);
     EXPECT_NE(line.find("ppp... (60001 bytes)"), std::string::npos) << line;
+  }
+}
+
+TEST(ServerLog, NoTextEndsALineOrReachesATerminalAsACommand) {
+  const struct {
+    std::string_view text, shown;
+  } kCases[] = {
+      {"a\nb\r\tc", R"(a\u000ab\u000d\u0009c)"},
+      {"\x1b[31mred\x7f", R"(\u001b[31mred\u007f)"},
+      {"\xc2\x9b"
+       "2J \xc2\x85",
+       R"(\u009b2J \u0085)"},
+      {"\xe2\x80\xae\xe2\x80\xa8", R"(\u202e\u2028)"},
+      {"\x9b"
+       "2J caf\xc3",
+       R"(\x9b2J caf\xc3)"},
+      {"größe 漢字 😀 \"quoted\"", "größe 漢字 😀 \"quoted\""},
+  };
+  for (const auto& c : kCases) {
+    std::vector<std::string> lines;
+    const auto keep = [&](std::string_view line) { lines.emplace_back(line); };
+    Log(LogLevel::info, false, keep).warning(c.text);
+    EXPECT_TRUE(lines.at(0).ends_with(" warning " + std::string(c.shown))) << lines[0];
+    Log(LogLevel::info, false, keep).warning("x", {{"key" + to_valid_utf8(c.text), 1}});
+    for (const char character : lines.at(1)) EXPECT_TRUE(static_cast<unsigned char>(character) >= 0x20) << lines[1];
+    Log(LogLevel::info, true, keep).warning(c.text, {{"field", std::string(c.text)}});
+    for (const char character : lines.at(2)) EXPECT_TRUE(static_cast<unsigned char>(character) >= 0x20) << lines[2];
+    EXPECT_EQ(lines[2].find("\xc2\x9b"), std::string::npos);
+    EXPECT_EQ(Json::parse(lines[2])["field"], to_valid_utf8(c.text));
   }
 }
 

@@ -115,7 +115,6 @@ constexpr struct {
     {"half an escaped surrogate", R"("\ud83c\u12")"},
     {"bytes that are not UTF-8", "\"\xff\""},
     {"a raw surrogate", "\"\xed\xa0\x80\""},
-    {"past the range of a double", "1e400"},
     {"leading zero", "01"},
     {"a plus", "+1"},
     {"a lone backslash at the end", "\"\\"},
@@ -130,6 +129,26 @@ TEST(PythonJson, WhatIsNotJsonIsRefusedByName) {
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), Error::Kind::bad_argument) << c.name;
       EXPECT_EQ(std::string(error.what()).rfind("body: not JSON: ", 0), 0u) << c.name << ": " << error.what();
+    }
+  }
+}
+
+TEST(PythonJson, WhatIsJsonButTooLargeIsNotCalledAnythingElse) {
+  const struct {
+    const char* name;
+    std::string text, message;
+  } kCases[] = {
+      {"past the range of a double", "[1e999]", "body: a number past the range of a double: 1e999"},
+      {"below it", "-1e400", "body: a number past the range of a double: -1e400"},
+      {"of many digits", std::string(400, '9'), "body: a number past the range of a double: one of 400 bytes"},
+      {"levels", std::string(kMaxJsonDepth + 1, '['), "body: nested deeper than 512 levels"},
+  };
+  for (const auto& c : kCases) {
+    try {
+      parse_json(c.text, "body");
+      ADD_FAILURE() << c.name << ": accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.what(), c.message) << c.name;
     }
   }
 }

@@ -92,22 +92,49 @@ bool Answer::on_token(const Sampled& sampled) {
 
 void Answer::hand_on(std::vector<ParserEvent> events) {
   for (ParserEvent& event : events) {
+    if (has_logprobs_ && event.kind == ParserEvent::Kind::content) {
+      hand_on_content(std::move(event));
+      continue;
+    }
+    end_content();
     AnswerPiece piece;
-    if (has_logprobs_ && event.kind == ParserEvent::Kind::content) piece.tokens = tokens_of(event);
     piece.event = std::move(event);
     sink_->on_piece(choice_, std::move(piece));
   }
 }
 
-/// The tokens of a piece of content that no earlier piece had.
-std::vector<AnswerToken> Answer::tokens_of(const ParserEvent& event) {
-  std::vector<AnswerToken> out;
-  for (const std::int64_t piece : event.pieces) {
-    if (piece < next_told_) continue;
-    out.push_back({fed_.at(static_cast<std::size_t>(piece)), 0});
-    next_told_ = piece + 1;
+/// Content with its tokens, each of them once.
+void Answer::hand_on_content(ParserEvent event) {
+  TokenText settled;
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < event.pieces.size(); ++i) {
+    const std::string_view text = std::string_view(event.text).substr(at, event.piece_bytes[i]);
+    at += text.size();
+    if (event.pieces[i] < next_told_) {
+      texts_.add(text, settled);
+      continue;
+    }
+    const Sampled& sampled = fed_.at(static_cast<std::size_t>(event.pieces[i]));
+    texts_.add({sampled, 0, std::string(tokenizer_.bytes_of(sampled.token))}, text, settled);
+    next_told_ = event.pieces[i] + 1;
   }
-  return out;
+  hand_on_settled(std::move(settled));
+}
+
+void Answer::hand_on_settled(TokenText settled) {
+  if (settled.text.empty()) return;
+  AnswerPiece piece;
+  piece.event = {.kind = ParserEvent::Kind::content, .text = std::move(settled.text)};
+  piece.tokens = std::move(settled.tokens);
+  sink_->on_piece(choice_, std::move(piece));
+}
+
+/// What the last token has in the content is all that will be.
+void Answer::end_content() {
+  if (!has_logprobs_) return;
+  TokenText settled;
+  texts_.end(settled);
+  hand_on_settled(std::move(settled));
 }
 
 void Answer::on_end(const JobResult& result) {
@@ -122,6 +149,7 @@ void Answer::on_end(const JobResult& result) {
     if (!is_in_thought) end.turn = parser_.sampled_turn();
     if (end.turn) keep_tokens(*end.turn, sampled_, tokenizer_);
   }
+  end_content();
   end.result = result;
   end.reasoning_tokens = budget_.used();
   sink_->on_end(choice_, std::move(end));
@@ -152,35 +180,51 @@ void TextAnswer::tell_echo() {
     token.sampled.token = settings_.echo_tokens[i];
     if (i == 0) token.sampled.logprob.reset();
     token.offset = offset;
-    offset += code_points(utf8.push(tokenizer_.bytes_of(settings_.echo_tokens[i])));
+    token.bytes = tokenizer_.bytes_of(token.sampled.token);
+    offset += code_points(utf8.push(token.bytes));
     piece.tokens.push_back(std::move(token));
   }
-  decoded_ = told_ = code_points(settings_.echo);
+  decoded_ = code_points(settings_.echo);
   sink_->on_piece(choice_, std::move(piece));
 }
 
 bool TextAnswer::on_token(const Sampled& sampled) {
   sink_->on_token(choice_, sampled.token, std::exchange(is_first_, false));
   tell_echo();
-  if (settings_.has_logprobs) waiting_.push_back({sampled, decoded_});
-  const std::string text = utf8_.push(tokenizer_.bytes_of(sampled.token));
+  const std::string_view bytes = tokenizer_.bytes_of(sampled.token);
+  const std::string text = utf8_.push(bytes);
+  if (settings_.has_logprobs) waiting_.push_back({{sampled, decoded_, std::string(bytes)}, text.size()});
   decoded_ += code_points(text);
   tell(stop_.push(text), false);
   return !stop_.is_stopped();
 }
 
-void TextAnswer::tell(const std::string& text, bool is_last) {
-  told_ += code_points(text);
+/// Text that is let go; `is_last`: and no more comes.
+void TextAnswer::tell(std::string text, bool is_last) {
   AnswerPiece piece;
-  piece.event.text = text;
-  const auto is_out = [&](const AnswerToken& token) {
-    return token.offset < told_ || (is_last && !stop_.is_stopped());
-  };
-  auto at = waiting_.begin();
-  while (at != waiting_.end() && is_out(*at)) ++at;
-  piece.tokens.assign(std::make_move_iterator(waiting_.begin()), std::make_move_iterator(at));
-  waiting_.erase(waiting_.begin(), at);
-  if (!text.empty() || !piece.tokens.empty()) sink_->on_piece(choice_, std::move(piece));
+  if (!settings_.has_logprobs) {
+    piece.event.text = std::move(text);
+  } else {
+    TokenText settled;
+    std::string_view left = text;
+    while (!left.empty() && !waiting_.empty()) {
+      Waiting& next = waiting_.front();
+      const std::string_view part = left.substr(0, next.bytes);
+      left.remove_prefix(part.size());
+      if (std::exchange(next.is_begun, true)) {
+        texts_.add(part, settled);
+      } else {
+        texts_.add(std::move(next.token), part, settled);
+      }
+      next.bytes -= part.size();
+      if (next.bytes > 0) break;
+      waiting_.pop_front();
+    }
+    if (is_last) texts_.end(settled);
+    piece.event.text = std::move(settled.text);
+    piece.tokens = std::move(settled.tokens);
+  }
+  if (!piece.event.text.empty()) sink_->on_piece(choice_, std::move(piece));
 }
 
 void TextAnswer::on_end(const JobResult& result) {
@@ -188,9 +232,11 @@ void TextAnswer::on_end(const JobResult& result) {
   end.result = result;
   if (result.end != JobResult::End::failed && result.end != JobResult::End::cancelled) {
     tell_echo();
-    std::string rest = stop_.push(utf8_.finish());
+    const std::string unfinished = utf8_.finish();  // of the last token
+    if (!waiting_.empty()) waiting_.back().bytes += unfinished.size();
+    std::string rest = stop_.push(unfinished);
     rest += stop_.finish();
-    tell(rest, true);
+    tell(std::move(rest), true);
     if (stop_.is_stopped()) end.stop = stop_.matched();
     const bool is_cut = !stop_.is_stopped() && generation_end(result.end) == GenerationEnd::length;
     end.reason = is_cut ? FinishReason::length : FinishReason::stop;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,21 +14,16 @@
 
 #include "engine/grammar.h"
 #include "engine/scheduler.h"
+#include "server/token_texts.h"
 #include "text/output_parser.h"
 #include "text/tokenizer.h"
 #include "text/utf8_stream.h"
 
 namespace lockstep {
 
-/// A token with what is told of it in the answer.
-struct AnswerToken {
-  Sampled sampled;
-  std::size_t offset = 0;  // in a plain continuation: where its text begins, in code points
-};
-
 struct AnswerPiece {
   ParserEvent event;
-  std::vector<AnswerToken> tokens;  // that its content came from, if the job asks for log probabilities
+  std::vector<AnswerToken> tokens;  // of its content, if the job asks for log probabilities: then all of it is theirs
 };
 
 struct AnswerEnd {
@@ -84,7 +80,9 @@ class Answer : public Guide {
  private:
   void follow(std::string_view bytes, bool is_added);
   void hand_on(std::vector<ParserEvent> events);
-  std::vector<AnswerToken> tokens_of(const ParserEvent& event);
+  void hand_on_content(ParserEvent event);
+  void hand_on_settled(TokenText settled);
+  void end_content();
 
   const Tokenizer& tokenizer_;
   std::shared_ptr<AnswerSink> sink_;
@@ -96,8 +94,11 @@ class Answer : public Guide {
   std::optional<Token> thought_end_;
   bool has_logprobs_, is_bound_;
   std::vector<Token> sampled_;
-  std::vector<Sampled> fed_;    // all tokens, if log probabilities are asked for
-  std::int64_t next_told_ = 0;  // in fed_
+  // If log probabilities are asked for: all tokens, the next of them that has been in no content, and texts of those
+  // that have.
+  std::vector<Sampled> fed_;
+  std::int64_t next_told_ = 0;
+  TokenTexts texts_;
   bool is_first_ = true;
   std::vector<float> scratch_;  // of mask()
 };
@@ -122,7 +123,7 @@ class TextAnswer : public Guide {
 
  private:
   void tell_echo();
-  void tell(const std::string& text, bool is_last);
+  void tell(std::string text, bool is_last);
 
   const Tokenizer& tokenizer_;
   std::shared_ptr<AnswerSink> sink_;
@@ -130,9 +131,15 @@ class TextAnswer : public Guide {
   Settings settings_;
   Utf8Stream utf8_;
   StopFilter stop_;
-  std::vector<Sampled> scores_;         // of the prompt's tokens
-  std::vector<AnswerToken> waiting_;    // tokens whose text is held back
-  std::size_t decoded_ = 0, told_ = 0;  // code points
+  struct Waiting {
+    AnswerToken token;
+    std::size_t bytes = 0;  // of its text, that are held back
+    bool is_begun = false;  // a part of its text is not
+  };
+  std::vector<Sampled> scores_;  // of the prompt's tokens
+  std::deque<Waiting> waiting_;  // if log probabilities are asked for
+  TokenTexts texts_;
+  std::size_t decoded_ = 0;  // code points
   bool has_echoed_ = false, is_first_ = true;
 };
 

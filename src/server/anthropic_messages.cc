@@ -119,6 +119,7 @@ void add_user(const Fields& message, Role role, std::vector<ClientTool>& tools, 
       Message result;
       result.role = Role::tool;
       result.tool_call_id = block.text("tool_use_id");
+      if (result.tool_call_id.empty()) block.refuse("tool_use_id", "the id of a call");
       result.content = tool_result(block, tools);
       out.push_back({std::move(result)});
       continue;
@@ -134,7 +135,9 @@ void add_user(const Fields& message, Role role, std::vector<ClientTool>& tools, 
 std::vector<ClientMessage> read_anthropic_messages(const Fields& body, std::vector<ClientTool>& tools,
                                                    const ReaderOptions& options) {
   const Json* list = body.array("messages");
-  if (list == nullptr || list->empty()) body.refuse("messages", "at least one message");
+  if (list == nullptr) body.refuse("messages", "at least one message");
+  if (list->empty())
+    throw ApiError(400, body.name_of("messages") + ": empty, expected at least one message", body.name_of("messages"));
   std::vector<ClientMessage> out;
   if (std::string text = system_text(body); !text.empty()) {
     out.emplace_back();

@@ -26,9 +26,7 @@ struct ResponseOptions {
 /// References as what they refer to. One that is not kept is left, for the reader to refuse by name.
 void follow_references(const ApiState& api, Json& items) {
   for (Json& item : items) {
-    if (!item.is_object()) continue;
-    const auto type = item.find("type");
-    if (type == item.end() || *type != "item_reference") continue;
+    if (!is_item_reference(item)) continue;
     const auto id = item.find("id");
     if (id == item.end() || !id->is_string()) continue;
     if (std::optional<Json> found = api.responses.item(id->get<std::string>())) item = std::move(*found);
@@ -342,6 +340,9 @@ void answer_response(const ApiShared& api, const std::shared_ptr<Exchange>& exch
   const Json body = read_body(exchange->request());
   const Fields fields(body);
   if (fields.flag("background", false)) fields.refuse("background", "false: answers are made while the client waits");
+  // A text of that name is another protocol's, and like any field that is not known.
+  if (const Json* prompt = fields.find("prompt"); prompt != nullptr && prompt->is_object())
+    fields.refuse("prompt", "it to be absent: no prompts are kept here, send the text itself");
   ResponseOptions options;
   options.input = response_input(fields);
   follow_references(*api, options.input);
@@ -357,7 +358,7 @@ void answer_response(const ApiShared& api, const std::shared_ptr<Exchange>& exch
     throw ApiError(400, "conversation: none is kept here, expected the full input", "conversation",
                    "conversation_not_found");
   options.previous = fields.text("previous_response_id");
-  if (!options.previous.empty()) {
+  if (fields.has("previous_response_id")) {
     std::optional<Json> before = api->responses.conversation(options.previous);
     if (!before)
       throw ApiError(400,

@@ -162,10 +162,11 @@ std::string read_model(const Fields& body, const ServerSettings& settings) {
     body.refuse("model", "a name of at most " + std::to_string(kMostModelName) + " bytes");
   const bool is_known = model == settings.model_name ||
                         std::find(settings.aliases.begin(), settings.aliases.end(), model) != settings.aliases.end();
-  if (settings.is_strict_model && !is_known)
-    throw ApiError(404, "model: '" + model + "' is not served here, expected '" + settings.model_name + "'", "model",
-                   "model_not_found");
-  return model;
+  if (!settings.is_strict_model || is_known) return model;
+  std::string names = "'" + settings.model_name + "'";
+  for (std::size_t i = 0; i < settings.aliases.size(); ++i)
+    names += (i + 1 == settings.aliases.size() ? " or '" : ", '") + settings.aliases[i] + "'";
+  throw ApiError(404, "model: '" + model + "' is not served here, expected " + names, "model", "model_not_found");
 }
 
 void refuse_unsupported_fields(const Fields& body) {

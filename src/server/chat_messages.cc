@@ -40,7 +40,9 @@ std::string reasoning_of(const Fields& message) {
 
 std::vector<ClientMessage> read_chat_messages(const Fields& body, const ReaderOptions& options) {
   const Json* list = body.array("messages");
-  if (list == nullptr || list->empty()) body.refuse("messages", "at least one message");
+  if (list == nullptr) body.refuse("messages", "at least one message");
+  if (list->empty())
+    throw ApiError(400, body.name_of("messages") + ": empty, expected at least one message", body.name_of("messages"));
   std::vector<ClientMessage> out;
   for (std::size_t i = 0; i < list->size(); ++i) {
     const Fields fields((*list)[i], indexed_name(body.name_of("messages"), i));
@@ -49,6 +51,9 @@ std::vector<ClientMessage> read_chat_messages(const Fields& body, const ReaderOp
     message.content =
         message.role == Role::tool ? result_text(fields, "content") : content_text(fields, "content", options);
     message.tool_call_id = fields.text("tool_call_id");
+    // The older function role knows no ids.
+    if (message.role == Role::tool && message.tool_call_id.empty() && fields.text("role") == "tool")
+      fields.refuse("tool_call_id", "the id of a call");
     if (message.role == Role::assistant) {
       message.reasoning = reasoning_of(fields);
       if (const Json* calls = fields.array("tool_calls")) {

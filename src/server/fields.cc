@@ -1,6 +1,7 @@
 #include "server/fields.h"
 
 #include <cmath>
+#include <cstdlib>
 #include <utility>
 
 #include "server/http_error.h"
@@ -12,8 +13,8 @@ namespace {
 std::string shown(const Json& value) {
   if (value.is_object() || value.is_array()) return std::string("an ") + value.type_name();
   const std::string text = dump_python(value);
-  return text.size() <= 60 ? text
-                           : "a " + std::string(value.type_name()) + " of " + std::to_string(text.size()) + " bytes";
+  const char* const type = value.is_binary() ? "number" : value.type_name();  // an integer past 64 bits
+  return text.size() <= 60 ? text : std::string("a ") + type + " of " + std::to_string(text.size()) + " bytes";
 }
 
 }  // namespace
@@ -62,6 +63,7 @@ std::optional<bool> Fields::flag(const char* key) const {
 std::optional<double> Fields::number(const char* key) const {
   const Json* value = find(key);
   if (value == nullptr) return std::nullopt;
+  if (value->is_binary()) return std::strtod(dump_python(*value).c_str(), nullptr);  // an integer past 64 bits
   if (!value->is_number()) refuse(key, "a number");
   return value->get<double>();
 }
@@ -71,6 +73,7 @@ std::optional<std::int64_t> Fields::integer(const char* key) const {
   if (value == nullptr) return std::nullopt;
   if (value->is_number_unsigned() && value->get<std::uint64_t>() > std::uint64_t{INT64_MAX})
     refuse(key, "a smaller number");
+  if (value->is_binary()) refuse(key, "a whole number of 64 bits");
   if (value->is_number_integer()) return value->get<std::int64_t>();
   constexpr double kExact = 9007199254740992.0;  // above, a double skips whole numbers
   if (!value->is_number_float() || std::abs(value->get<double>()) > kExact ||

@@ -82,6 +82,8 @@ Router::Match Router::match(std::string_view method, std::string_view path) cons
   for (const bool is_open_ended : {false, true}) {
     for (const HttpRoute& route : routes_) {
       if (route.path.ends_with(kRest) != is_open_ended || !takes(route.path, path, rest)) continue;
+      // A POST below a path that is only read names something to do, not something that is there.
+      if (is_open_ended && method == "POST" && route.method != method) continue;
       if (std::find(match.allowed.begin(), match.allowed.end(), route.method) == match.allowed.end())
         match.allowed.push_back(route.method);
       if (match.route == nullptr && route.method == method) {

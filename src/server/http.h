@@ -118,7 +118,7 @@ class Router {
   struct Match {
     const HttpRoute* route = nullptr;  // none: not found, or another method is needed
     std::string rest;
-    std::vector<std::string> allowed;  // methods that the path has
+    std::vector<std::string> allowed;  // methods that the path has; empty: it is not there
   };
   /// Borrows from the router.
   Match match(std::string_view method, std::string_view path) const;

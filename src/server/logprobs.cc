@@ -12,8 +12,7 @@ namespace {
 /// JSON has no infinity; this is what OpenAI says for tokens that cannot come.
 double finite(float logprob) { return std::isfinite(logprob) ? static_cast<double>(logprob) : -9999.0; }
 
-Json one(Token token, float logprob, const Tokenizer& tokenizer) {
-  const std::string_view bytes = tokenizer.bytes_of(token);
+Json one(std::string_view bytes, float logprob) {
   Json list = Json::array();
   for (const char byte : bytes) list.push_back(static_cast<unsigned char>(byte));
   return {{"token", to_valid_utf8(bytes)}, {"logprob", finite(logprob)}, {"bytes", std::move(list)}};
@@ -25,10 +24,10 @@ Json chat_logprobs(const std::vector<AnswerToken>& tokens, const Tokenizer& toke
   Json out = Json::array();
   for (const AnswerToken& token : tokens) {
     const Sampled& sampled = token.sampled;
-    Json entry = one(sampled.token, sampled.logprob.value_or(0), tokenizer);
+    Json entry = one(token.bytes, sampled.logprob.value_or(0));
     entry["top_logprobs"] = Json::array();
     for (const ScoredToken& other : sampled.alternatives)
-      entry["top_logprobs"].push_back(one(other.token, other.logprob, tokenizer));
+      entry["top_logprobs"].push_back(one(tokenizer.bytes_of(other.token), other.logprob));
     out.push_back(std::move(entry));
   }
   return out;
@@ -42,7 +41,7 @@ Json text_logprobs(const std::vector<AnswerToken>& tokens, const Tokenizer& toke
               {"text_offset", Json::array()}};
   for (const AnswerToken& token : tokens) {
     const Sampled& sampled = token.sampled;
-    out["tokens"].push_back(text(sampled.token));
+    out["tokens"].push_back(to_valid_utf8(token.bytes));
     out["token_logprobs"].push_back(sampled.logprob ? Json(finite(*sampled.logprob)) : Json(nullptr));
     Json top = nullptr;
     if (sampled.logprob && alternatives > 0) {

@@ -47,7 +47,7 @@ std::string result_text(const Fields& message, const char* key) {
   const Json* content = message.find(key);
   if (content == nullptr) return {};
   if (content->is_string()) return content->get<std::string>();
-  if (!content->is_array()) return dump_python(*content);
+  if (!content->is_array()) message.refuse(key, "a string or an array of parts");
   std::string text;
   for (std::size_t i = 0; i < content->size(); ++i) {
     if (i > 0) text += "\n\n";

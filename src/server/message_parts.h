@@ -15,7 +15,8 @@ std::string unsupported_part(const Fields& part, const std::string& type, const 
 /// A message's text: a string, null, or an array of text parts, which are joined as they are.
 std::string content_text(const Fields& message, const char* key, const ReaderOptions& options);
 
-/// A tool's result: a string, or an array whose text parts are joined by empty lines; others are named in their place.
+/// A tool's result: a string, null, or an array whose text parts are joined by empty lines; others are named in their
+/// place, whatever the options say.
 std::string result_text(const Fields& message, const char* key);
 
 /// The `text` of a text part, which must be there.

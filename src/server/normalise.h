@@ -35,6 +35,9 @@ std::vector<ClientMessage> read_anthropic_messages(const Fields& body, std::vect
 /// `input` of responses as an array of items: a text is a user's message.
 Json response_input(const Fields& body);
 
+/// Whether an item of `input` stands for another one: its type says so, or it has an id and neither type nor role.
+bool is_item_reference(const Json& item);
+
 /// `instructions` and items of responses; `items` are response_input's after references were followed. Tools that come
 /// as items are added to `tools`, so the request's own must be in it before.
 std::vector<ClientMessage> read_response_items(const Fields& body, const Json& items, std::vector<ClientTool>& tools,

@@ -252,10 +252,8 @@ void answer_detokenize(const Shared& exchange, const Tokenizer& tokenizer) {
   for (const Json& item : *list) {
     const bool is_token = item.is_number_integer() && item >= 0 && item < tokenizer.size();
     if (!is_token)
-      throw ApiError(400,
-                     "tokens[" + std::to_string(tokens.size()) + "]: " + json_text(item).substr(0, 40) +
-                         ", expected an id from 0 to " + std::to_string(tokenizer.size() - 1),
-                     "tokens");
+      refuse_field(indexed_name("tokens", tokens.size()), item,
+                   "an id from 0 to " + std::to_string(tokenizer.size() - 1));
     tokens.push_back(item.get<Token>());
   }
   answer(exchange, {{"content", to_valid_utf8(tokenizer.decode(tokens))}});

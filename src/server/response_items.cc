@@ -31,7 +31,15 @@ class Reader {
   Reader(std::vector<ClientTool>& tools, const ReaderOptions& options) : tools_(tools), options_(options) {}
 
   void read(const Fields& item) {
+    if (is_item_reference(item.json())) {
+      if (item.text("id").empty()) item.refuse("id", "the id of an item");
+      throw ApiError(400,
+                     item.name_of("id") + ": '" + item.text("id") +
+                         "' is no item of a response that is kept here, expected the item itself",
+                     item.name_of("id"));
+    }
     const std::string type = item.text("type", item.has("role") ? "message" : "");
+    if (type.empty()) item.refuse("type", "the type of an item");
     if (type == "message") return message(item);
     if (type == "reasoning") return reasoning(item);
     if (type == "function_call") return call(item, item.find("arguments"));
@@ -43,11 +51,6 @@ class Reader {
       if (const Json* list = item.find("tools")) read_response_tools(*list, item.name_of("tools"), tools_);
       return;
     }
-    if (type == "item_reference")
-      throw ApiError(400,
-                     item.name_of("id") + ": '" + item.text("id") +
-                         "' is no item of a response that is kept here, expected the item itself",
-                     item.name_of("id"));
     // Calls of tools that run on a server, compactions, and what is not known yet: nothing the model could read.
   }
 
@@ -126,6 +129,7 @@ class Reader {
     if (!calls_.contains(id))
       throw ApiError(400, item.name_of("call_id") + ": no call '" + id + "' stands before this output, expected one",
                      item.name_of("call_id"));
+    if (!item.has("output")) item.refuse("output", "a string or an array of parts");
     add(Role::tool, result_text(item, "output"));
     out_.back().message.tool_call_id = id;
   }
@@ -148,6 +152,13 @@ Json response_input(const Fields& body) {
   if (input->is_string()) return Json::array({{{"type", "message"}, {"role", "user"}, {"content", *input}}});
   if (!input->is_array()) body.refuse("input", "a string or an array of items");
   return *input;
+}
+
+bool is_item_reference(const Json& item) {
+  if (!item.is_object()) return false;
+  const Fields fields(item);
+  const Json* type = fields.find("type");
+  return type != nullptr ? *type == "item_reference" : fields.has("id") && !fields.has("role");
 }
 
 std::vector<ClientMessage> read_response_items(const Fields& body, const Json& items, std::vector<ClientTool>& tools,

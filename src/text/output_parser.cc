@@ -18,6 +18,15 @@ constexpr int kMaxRejected = 16;
 
 bool is_think_marker(char c) { return c == kSymbolThinkBegin || c == kSymbolThinkEnd; }
 
+/// `bytes` more of the event's text came from this piece.
+void add_piece(ParserEvent& event, std::int64_t piece, std::size_t bytes) {
+  if (event.pieces.empty() || event.pieces.back() != piece) {
+    event.pieces.push_back(piece);
+    event.piece_bytes.push_back(0);
+  }
+  event.piece_bytes.back() += bytes;
+}
+
 }  // namespace
 
 OutputParser::OutputParser(ParserOptions options)
@@ -447,7 +456,7 @@ void OutputParser::flush_content() {
 void OutputParser::let_go(std::string text) {
   if (!text.empty()) {
     ParserEvent event{.kind = ParserEvent::Kind::content};
-    event.pieces = pop_pieces(text.size());
+    pop_pieces(text.size(), event);
     event.text = std::move(text);
     emit(std::move(event));
   }
@@ -456,18 +465,16 @@ void OutputParser::let_go(std::string text) {
   is_done_ = true;
 }
 
-std::vector<std::int64_t> OutputParser::pop_pieces(std::size_t bytes) {
-  std::vector<std::int64_t> pieces;
+void OutputParser::pop_pieces(std::size_t bytes, ParserEvent& event) {
   while (bytes > 0 && !shares_.empty()) {
     Share& share = shares_.front();
-    if (pieces.empty() || pieces.back() != share.piece) pieces.push_back(share.piece);
     const std::size_t taken = std::min(bytes, share.bytes);
+    add_piece(event, share.piece, taken);
     bytes -= taken;
     share.bytes -= taken;
     if (share.bytes > 0) break;
     shares_.pop_front();
   }
-  return pieces;
 }
 
 void OutputParser::emit(ParserEvent event) {
@@ -478,8 +485,7 @@ void OutputParser::emit(ParserEvent event) {
     return;
   }
   out_.back().text += event.text;
-  for (const std::int64_t piece : event.pieces)
-    if (out_.back().pieces.empty() || out_.back().pieces.back() != piece) out_.back().pieces.push_back(piece);
+  for (std::size_t i = 0; i < event.pieces.size(); ++i) add_piece(out_.back(), event.pieces[i], event.piece_bytes[i]);
 }
 
 ParsedOutput parse_output(std::string_view text, ParserOptions options, GenerationEnd end) {

@@ -96,7 +96,7 @@ class OutputParser {
   void flush_content();
   void let_go(std::string text);
   void emit(ParserEvent event);
-  std::vector<std::int64_t> pop_pieces(std::size_t bytes);
+  void pop_pieces(std::size_t bytes, ParserEvent& event);
 
   ParserOptions options_;
   ToolSchemas schemas_;

@@ -1,6 +1,7 @@
 // What the output parser says, and the answer that its events join to.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -28,6 +29,7 @@ struct ParserEvent {
   // Of content: the feed_token calls, counted from 0, whose text this is. The last one's may go on in the next event.
   // Empty for text that came by feed().
   std::vector<std::int64_t> pieces = {};
+  std::vector<std::size_t> piece_bytes = {};  // of the text, of each of them
 
   bool operator==(const ParserEvent&) const = default;
 };

@@ -16,6 +16,8 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kMostMessage = 400;  // bytes of what is said of text that is no JSON
+constexpr std::size_t kMostShown = 60;     // bytes of a number in it
+constexpr std::string_view kNotJson = "not JSON: ";
 
 constexpr std::uint64_t kBigInteger = 1;  // binary subtype: the bytes are an integer's text
 constexpr std::size_t kIndexedKeys = 16;  // objects with more keys get a hash index
@@ -75,10 +77,17 @@ class Builder : public nlohmann::json_sax<Json> {
     open_.back().key = std::move(name);
     return true;
   }
-  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& error) override {
-    message_ = error.what();
+  bool parse_error(std::size_t position, const std::string& last, const nlohmann::detail::exception& error) override {
+    if (dynamic_cast<const Json::out_of_range*>(&error) != nullptr) {
+      const std::string number = last.size() <= kMostShown ? last : "one of " + std::to_string(last.size()) + " bytes";
+      message_ = "a number past the range of a double: " + number;
+      return false;
+    }
+    message_ = kNotJson;
+    message_ += error.what();
     // nlohmann prefixes its own name and number; what follows the bracket is for people.
-    if (const auto bracket = message_.find("] "); bracket != std::string::npos) message_.erase(0, bracket + 2);
+    if (const auto bracket = message_.find("] "); bracket != std::string::npos)
+      message_.erase(kNotJson.size(), bracket + 2 - kNotJson.size());
     if (message_.find("byte") == std::string::npos && message_.find("column") == std::string::npos)
       message_ += " (byte " + std::to_string(position) + ")";
     // It quotes what was read of a string, however long that is.
@@ -269,11 +278,11 @@ Json parse_json(std::string_view text, std::string_view what) {
   const std::string clean = may_have_surrogates ? without_lone_surrogates(text) : std::string();
   const std::string_view source = may_have_surrogates ? std::string_view(clean) : text;
   if (!Json::sax_parse(source.begin(), source.end(), &builder))
-    throw Error(Error::Kind::bad_argument, std::string(what) + ": not JSON: " + builder.message());
+    throw Error(Error::Kind::bad_argument, std::string(what) + ": " + builder.message());
   // The reader takes one for the end of the text, and looks at nothing behind it.
   if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos)
-    throw Error(Error::Kind::bad_argument,
-                std::string(what) + ": not JSON: a NUL byte at " + std::to_string(nul) + ", expected text to the end");
+    throw Error(Error::Kind::bad_argument, std::string(what) + ": " + std::string(kNotJson) + "a NUL byte at " +
+                                               std::to_string(nul) + ", expected text to the end");
   return builder.take();
 }
 

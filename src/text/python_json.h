@@ -21,8 +21,9 @@ inline constexpr std::size_t kMostJsonValues = std::size_t{1} << 23;  // with wh
 /// Reads one JSON text. Key order is kept; of duplicate keys the last value wins, in the first one's place. A lone
 /// surrogate escape becomes U+FFFD. An integer past 64 bits becomes a binary value that holds its digits, which is not
 /// a number to nlohmann (`is_number()` is false) and which dump_python writes back as it was. Throws
-/// Error::bad_argument: `what` + ": not JSON: ..." for malformed text, invalid UTF-8, a float past the range of a
-/// double, or more levels, arrays and objects, or values than the limits above; nothing is built beyond them.
+/// Error::bad_argument: `what` + ": not JSON: ..." for malformed text and invalid UTF-8, `what` + ": " and what is too
+/// large for a float past the range of a double, or more levels, arrays and objects, or values than the limits above;
+/// nothing is built beyond them.
 Json parse_json(std::string_view text, std::string_view what);
 
 /// Writes as json.dumps(value, ensure_ascii=False): ", " and ": " as separators, non-ASCII literal, integers as they
