@@ -28,6 +28,14 @@ using test::TempDirectory;
 using test::TinyModel;
 using test::write_bytes;
 
+/// Writes the state of `tokens` and says how much it takes.
+std::uint64_t bytes_of_one(const TinyModel& model, const DiskCacheOptions& options, const std::vector<Token>& tokens) {
+  DiskCache cache(options);
+  cache.put(tokens, model.state(tokens), {});
+  cache.flush();
+  return cache.stats().bytes_written;
+}
+
 std::vector<Token> with_more(std::vector<Token> tokens) {
   tokens.push_back(7);
   return tokens;
@@ -412,13 +420,7 @@ TEST(DiskFaults, AStateThatTheBudgetHasNoRoomForIsToldOnceAndNeverWritten) {
   TempDirectory directory;
   Notes notes;
   const std::vector<Token> a = some_tokens(1, 145), larger = some_tokens(2, 600);
-  std::uint64_t bytes = 0;
-  {
-    DiskCache cache(disk_options(directory.path(), notes));
-    cache.put(a, model.state(a), {});
-    cache.flush();
-    bytes = cache.stats().bytes_written;
-  }
+  const std::uint64_t bytes = bytes_of_one(model, disk_options(directory.path(), notes), a);
   DiskCacheOptions options = disk_options(directory.path(), notes);
   options.budget_bytes = bytes;
   options.before_write = [](std::uint64_t) { ADD_FAILURE() << "written"; };
@@ -678,13 +680,7 @@ TEST(DiskFaults, WhatFailsWhileAStateIsReadIsThrownAndTheStateStaysAndMayMakeRoo
     TempDirectory directory;
     Notes notes;
     const std::vector<Token> a = some_tokens(1, 145), b = some_tokens(2, 145);
-    std::uint64_t bytes = 0;
-    {
-      DiskCache cache(disk_options(directory.path(), notes));
-      cache.put(a, model.state(a), {});
-      cache.flush();
-      bytes = cache.stats().bytes_written;
-    }
+    const std::uint64_t bytes = bytes_of_one(model, disk_options(directory.path(), notes), a);
     DiskCacheOptions options = disk_options(directory.path(), notes);
     options.budget_bytes = bytes + bytes / 2;
     DiskCache cache(options);
