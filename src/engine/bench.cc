@@ -19,6 +19,7 @@ constexpr std::size_t kReadPiece = 4 << 20;
 constexpr std::size_t kPageBytes = 4096;
 constexpr int kReadPasses = 3;  // before the first measurement
 constexpr int kMostTokens = 1 << 20;
+constexpr int kApart = 61;  // tokens between those of one sequence of a batch and the next one's
 
 /// Adds up the 64-bit words, so that every byte has to arrive. Eight sums, for the loads not to wait for each other;
 /// asked for a page ahead, because the hardware's own prefetching stops at the end of a page.
@@ -86,13 +87,23 @@ class Bench {
         options_(options),
         note_(note),
         batch_(*std::max_element(options.batches.begin(), options.batches.end())),
-        host_logits_(static_cast<std::size_t>(batch_) * static_cast<std::size_t>(engine.config().vocabulary)),
-        logits_(engine.ops(), sizeof(float) * host_logits_.size()) {
+        logits_(engine.ops(), sizeof(float) * static_cast<std::size_t>(batch_) *
+                                  static_cast<std::size_t>(engine.config().vocabulary)),
+        choices_(engine.ops(), sizeof(DrawChoice) * static_cast<std::size_t>(batch_)),
+        drawn_(engine.ops(), sizeof(Token) * static_cast<std::size_t>(batch_)),
+        host_drawn_(static_cast<std::size_t>(batch_)) {
+    std::vector<DrawChoice> choices(static_cast<std::size_t>(batch_));
+    for (int i = 0; i < batch_; ++i) {
+      choices[static_cast<std::size_t>(i)].row = i;
+      choices[static_cast<std::size_t>(i)].temperature = 0;
+    }
+    engine.ops().upload(choices_.bytes(), choices.data(), choices_.size());
+    engine.ops().synchronize();
     const int longest = *std::max_element(options.depths.begin(), options.depths.end()) + options.decode;
     const int most = options.prefill.empty()
                          ? longest
                          : std::max(longest, *std::max_element(options.prefill.begin(), options.prefill.end()));
-    for (int i = 0; i < most; ++i)
+    for (int i = 0; i < most + kApart * (batch_ - 1); ++i)
       tokens_.push_back(static_cast<Token>(random_u64(options.seed, static_cast<std::uint64_t>(i)) %
                                            static_cast<std::uint64_t>(engine.config().vocabulary)));
   }
@@ -194,32 +205,42 @@ class Bench {
         report.least_clock_hz == 0 ? state.clock_hz : std::min(report.least_clock_hz, state.clock_hz);
   }
 
-  /// Continues every sequence by `count` tokens in steps of at most `chunk` each; with logits, on the host, after the
-  /// last token of every step that a generation would take them from.
-  void feed(std::span<SequenceCache> caches, int count, int chunk, bool with_logits) {
+  /// Continues every sequence by `count` tokens in steps of at most `chunk` each; `with_tokens`, the likeliest token is
+  /// chosen from the logits after every step that a generation would take one from, and comes to the host. (It is not
+  /// what goes on: random tokens reach all experts alike.)
+  void feed(std::span<SequenceCache> caches, int count, int chunk, bool with_tokens) {
     while (count > 0) {
       const int n = std::min(count, chunk);
       count -= n;
       std::vector<BatchItem> items;
-      for (SequenceCache& cache : caches)
-        items.push_back(
-            {&cache, std::span(tokens_).subspan(static_cast<std::size_t>(cache.length()), static_cast<std::size_t>(n)),
-             with_logits && (chunk == 1 || count == 0) ? 1 : 0});
-      engine_.forward().step(items);
-      const int wanted = engine_.forward().wanted_rows(), vocabulary = engine_.config().vocabulary;
-      if (wanted == 0) continue;
-      engine_.forward().logits(0, {logits_.floats(), wanted, vocabulary, vocabulary});
-      engine_.ops().download(host_logits_.data(), logits_.floats(),
-                             sizeof(float) * static_cast<std::size_t>(wanted) * static_cast<std::size_t>(vocabulary));
+      for (std::size_t i = 0; i < caches.size(); ++i)  // each its own tokens, so that they take different experts
+        items.push_back({&caches[i],
+                         std::span(tokens_).subspan(static_cast<std::size_t>(caches[i].length()) + i * kApart,
+                                                    static_cast<std::size_t>(n)),
+                         with_tokens && (chunk == 1 || count == 0) ? 1 : 0});
+      engine_.forward().step(items, {}, [&] { choose(); });
     }
+  }
+
+  void choose() {
+    Ops& ops = engine_.ops();
+    const int wanted = engine_.forward().wanted_rows(), vocabulary = engine_.config().vocabulary;
+    if (wanted == 0) return;
+    const Rows logits{logits_.floats(), wanted, vocabulary, vocabulary};
+    auto* drawn = reinterpret_cast<Token*>(drawn_.bytes());
+    engine_.forward().logits(0, logits);
+    ops.enter(StepPhase::sample);
+    ops.draw(drawn, logits, reinterpret_cast<const DrawChoice*>(choices_.bytes()), wanted);
+    ops.download(host_drawn_.data(), drawn, sizeof(Token) * static_cast<std::size_t>(wanted));
+    ops.enter(StepPhase::none);
   }
 
   Engine& engine_;
   const BenchOptions& options_;
   const std::function<void(const std::string&)>& note_;
   int batch_;
-  std::vector<float> host_logits_;
-  Buffer logits_;
+  Buffer logits_, choices_, drawn_;  // a row, a DrawChoice and a token of every sequence
+  std::vector<Token> host_drawn_;
   std::vector<Token> tokens_;
   std::vector<int> depths_;            // ascending, each once
   std::vector<SequenceCache> caches_;  // at those depths

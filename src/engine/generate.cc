@@ -250,26 +250,28 @@ void Generator::step(std::span<const Token> tokens, const SamplerParams* samplin
                      const std::function<bool()>& cancelled) {
   live_->tokens.reserve(live_->tokens.size() + tokens.size());
   const BatchItem item{&live_->cache, tokens, sampling == nullptr ? 0 : 1};
-  engine_.forward().step({&item, 1}, cancelled);
+  const auto choose = [&] {
+    if (sampling == nullptr) return;
+    Ops& ops = engine_.ops();
+    const int vocabulary = engine_.config().vocabulary;
+    const Rows logits{logits_.floats(), 1, vocabulary, vocabulary};
+    engine_.forward().logits(0, logits);
+    chosen_ = -1;
+    if (is_plain_draw(*sampling)) {  // one number instead of a row
+      const DrawChoice choice = draw_choice(*sampling, static_cast<Position>(live_->tokens.size() + tokens.size()));
+      auto* choices = reinterpret_cast<DrawChoice*>(choice_.bytes());
+      auto* drawn = reinterpret_cast<Token*>(drawn_.bytes());
+      ops.enter(StepPhase::sample);
+      ops.upload(choices, &choice, sizeof choice);
+      ops.draw(drawn, logits, choices, 1);
+      ops.download(&chosen_, drawn, sizeof chosen_);
+      ops.enter(StepPhase::none);
+    }
+    if (chosen_ < 0)  // also when nothing can be drawn: the sampler says what is wrong
+      ops.download(host_logits_.data(), logits_.floats(), host_logits_.size() * sizeof(float));
+  };
+  engine_.forward().step({&item, 1}, cancelled, choose);
   live_->tokens.insert(live_->tokens.end(), tokens.begin(), tokens.end());
-  if (sampling == nullptr) return;
-  Ops& ops = engine_.ops();
-  const int vocabulary = engine_.config().vocabulary;
-  const Rows logits{logits_.floats(), 1, vocabulary, vocabulary};
-  engine_.forward().logits(0, logits);
-  chosen_ = -1;
-  if (is_plain_draw(*sampling)) {  // one number instead of a row
-    const DrawChoice choice = draw_choice(*sampling, static_cast<Position>(live_->tokens.size()));
-    auto* choices = reinterpret_cast<DrawChoice*>(choice_.bytes());
-    auto* drawn = reinterpret_cast<Token*>(drawn_.bytes());
-    ops.enter(StepPhase::sample);
-    ops.upload(choices, &choice, sizeof choice);
-    ops.draw(drawn, logits, choices, 1);
-    ops.download(&chosen_, drawn, sizeof chosen_);
-    ops.enter(StepPhase::none);
-  }
-  if (chosen_ < 0)  // also when nothing can be drawn: the sampler says what is wrong
-    ops.download(host_logits_.data(), logits_.floats(), host_logits_.size() * sizeof(float));
 }
 
 std::vector<Token> stop_tokens_of(const Tokenizer& tokenizer) {

@@ -123,11 +123,13 @@ void Scheduler::run_step() {
     return is_given_up;
   };
   try {
-    engine_.forward().step(items, between_layers);
+    engine_.forward().step(items, between_layers, [&] {
+      plan_draws(order, items);
+      if (!drawn_.empty()) make_logits(0);
+    });
     is_given_up = false;
     is_done = true;
     take_times(order, items, rows);
-    plan_draws(order, items);
     int first = 0;
     for (std::size_t i = 0; i < items.size(); ++i) {
       try {

@@ -177,6 +177,10 @@ void Forward::attention(Step& step, int index, Rows y, const Input& x, ConstRows
     if (!has_index) return make_queries();
     ops_.enter(StepPhase::indexer, index);
     ops_.matmul(index_queries, w.index_query, query);
+    if (is_official)
+      ops_.rotate_hadamard_fp4(index_queries, config_.index_width, turns);
+    else
+      ops_.rotate(index_queries, config_.index_width, turns, false);
   };
   const auto make_rows = [&] {
     const Stage& stage = step.staged[index];
@@ -215,10 +219,6 @@ void Forward::attention(Step& step, int index, Rows y, const Input& x, ConstRows
   Selection selection;
   const auto choose_rows = [&] {
     ops_.enter(StepPhase::indexer, index);
-    if (is_official)
-      ops_.rotate_hadamard_fp4(index_queries, config_.index_width, turns);
-    else
-      ops_.rotate(index_queries, config_.index_width, turns, false);
     ops_.select_rows(selection, slices, index_queries, head_weights, layer.ratio, config_.index_top_k, layout_);
   };
   if (has_index) {
@@ -359,7 +359,8 @@ void Forward::logits(int first, Rows out) {
   ops_.enter(StepPhase::none);
 }
 
-void Forward::step(std::span<const BatchItem> items, const std::function<bool()>& cancelled) {
+void Forward::step(std::span<const BatchItem> items, const std::function<bool()>& cancelled,
+                   const std::function<void()>& then) {
   Step step;
   step.items = items;
   wanted_ = 0;
@@ -394,6 +395,7 @@ void Forward::step(std::span<const BatchItem> items, const std::function<bool()>
     ops_.copy({step.host_copies, step.copies});
     ops_.enter(StepPhase::none);
   });
+  if (then) then();
   // Device work that fails throws here, before anything counts.
   ops_.synchronize();
   for (const BatchItem& item : items) item.cache->commit(static_cast<int>(item.tokens.size()));

@@ -65,9 +65,11 @@ class Forward {
   Forward(const Config& config, const Weights& weights, Mode mode, Ops& ops, int max_rows);
 
   /// Runs one step and commits it. `items` hold at most max_rows tokens in all, at least one each, every sequence at
-  /// most once; token ids are below the vocabulary. `cancelled` (may be empty) is asked between layers. Throws
-  /// Error::cancelled, or what the back end throws; then no sequence has changed.
-  void step(std::span<const BatchItem> items, const std::function<bool()>& cancelled = {});
+  /// most once; token ids are below the vocabulary. `cancelled` (may be empty) is asked between layers. `then`
+  /// (may be empty) issues what follows at once, such as logits(), before anybody waits for the back end. Throws
+  /// Error::cancelled, or what the back end or `then` throws; then no sequence has changed.
+  void step(std::span<const BatchItem> items, const std::function<bool()>& cancelled = {},
+            const std::function<void()>& then = {});
 
   /// Rows with logits of the last step: the wanted rows of the items, in order.
   int wanted_rows() const { return wanted_; }
