@@ -1,6 +1,6 @@
-// How long single ops take on a GPU, in chains as a step has them: `bench_gpu_ops [PART [FORMAT]]`, where PART is
-// products, tiles (FORMAT: of that alone), rows, attention or index (its deepest case, for a
-// profiler); all of them if there is none.
+// How long single ops take on a GPU, in chains as a step has them: `bench_gpu_ops [PART [FORMAT [TOKENS]]]`, where PART
+// is products (TOKENS: of so many, else of one), tiles (FORMAT: of that alone), rows, attention, decode (attention of
+// one and of eight sequences' tokens) or index (its deepest case, for a profiler); all of them if there is none.
 //
 // A chain of one op over rotating operands, together larger than the device's cache, is recorded as a step is
 // (Ops::run) and played; what is printed is the time a play takes over the ops in it, the best of several. So it holds
@@ -11,7 +11,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -125,16 +127,29 @@ constexpr Product kProducts[] = {
     {DType::q2_k, 4096, 2048, 6, false, true, 256},
 };
 
+constexpr int kFewTokens = 64;  // of which memory is what bounds
+
+/// Experts of each slot: every one alike, or, of a few tokens, as chance has it.
+std::vector<std::int32_t> chosen_experts(const Product& p, int tokens) {
+  std::vector<std::int32_t> chosen(static_cast<std::size_t>(tokens * std::max(1, p.used)));
+  for (std::size_t s = 0; s < chosen.size(); ++s) {
+    const std::size_t used = static_cast<std::size_t>(std::max(1, p.used)), token = s / used;
+    const std::size_t first = tokens > 1 && tokens <= kFewTokens ? random_u64(5, token) % 65536 : token * used * 7;
+    chosen[s] = static_cast<std::int32_t>((first + s % used * 7) % static_cast<std::size_t>(p.experts));
+  }
+  return chosen;
+}
+
 void measure_product(const Product& p, int tokens) {
   Bench bench;
   Ops& ops = bench.ops();
   const int slots = p.used > 0 ? tokens * p.used : tokens, parts = p.is_pair ? 2 : 1;
   const std::size_t matrix = row_bytes(p.dtype, p.width) * static_cast<std::size_t>(p.rows);
-  const std::size_t read = matrix * static_cast<std::size_t>(parts * (p.used > 0 ? std::min(slots, p.experts) : 1));
+  const std::vector<std::int32_t> chosen = chosen_experts(p, tokens);
+  const std::size_t planes = p.used > 0 ? std::set(chosen.begin(), chosen.end()).size() : 1;
+  const std::size_t read = matrix * static_cast<std::size_t>(parts) * planes;
   const Input x = bench.input(p.per_slot ? slots : tokens, p.width);
   const Rows out[] = {bench.rows(slots, p.rows), bench.rows(slots, p.rows)};
-  std::vector<std::int32_t> chosen(static_cast<std::size_t>(slots));
-  for (int s = 0; s < slots; ++s) chosen[static_cast<std::size_t>(s)] = s * 7 % p.experts;
   Route route = {bench.take<std::int32_t>(chosen.size()), bench.take<float>(chosen.size()), tokens, p.used};
   ops.upload(route.expert, chosen.data(), chosen.size() * sizeof(std::int32_t));
   std::vector<Weight> all = bench.weights(p.dtype, p.rows, p.width, p.used > 0 ? p.experts : 1, read / parts);
@@ -149,11 +164,11 @@ void measure_product(const Product& p, int tokens) {
   const double operations = 2.0 * p.rows * p.width * slots * parts;
   std::printf("%-8s %6d x %5d  %2d of %3d%-6s %5d tokens %9.2f us", std::string(info_of(p.dtype).name).c_str(), p.rows,
               p.width, p.used == 0 ? 1 : p.used, p.used == 0 ? 1 : p.experts, p.is_pair ? " twice" : "", tokens, us);
-  if (tokens <= 8)
+  if (tokens <= kFewTokens)
     std::printf("  %5.2f TB/s\n", static_cast<double>(read) / us * 1e-6);
   else
     std::printf("  %6.1f TOP/s\n", operations / us * 1e-6);
-  if (p.is_pair && tokens <= 8) {
+  if (p.is_pair && tokens <= kFewTokens) {
     const Input middle = bench.input(slots, p.rows);
     const double gated = bench.time(count, [&](int i) {
       const Weight* w = &all[static_cast<std::size_t>(i * parts)];
@@ -205,9 +220,11 @@ void measure_rows() {
   report("swiglu_round, 6 x 2048", [&](int) { ops.swiglu_round(slots, gated.rounded, slots, up, nullptr, 10.0f); });
 }
 
-/// Attention and the indexer's choice of a step of 2048 tokens from `begin` on, one sequence, in the model's shape.
-void measure_attention(Position begin, int ratio) {
-  constexpr int kTokens = 2048, kHeads = 64, kWidth = 512, kKeyWidth = 128, kWindow = 128, kTopK = 512;
+/// Attention and the indexer's choice, in the model's shape, of a step of `sequences` times `tokens` tokens, each
+/// sequence's from `begin` on. Of few tokens attention is measured as a step has it, with norm, rotations and rounding.
+void measure_attention(Position begin, int ratio, int sequences = 1, int tokens = 2048) {
+  constexpr int kHeads = 64, kWidth = 512, kKeyWidth = 128, kWindow = 128, kTopK = 512;
+  const int n = sequences * tokens, count = n > 8 ? 4 : 24;
   Bench bench;
   Ops& ops = bench.ops();
   const RowLayout layout = {Mode::official, kWidth, 64, kKeyWidth};
@@ -222,44 +239,53 @@ void measure_attention(Position begin, int ratio) {
     return data;
   };
   const auto pages_of = [&](std::size_t bytes, std::size_t first, std::size_t last) {
-    const auto count = static_cast<std::size_t>((begin + kTokens) / ratio / kPageRows + 1);
-    std::byte* const data = packed(count * kPageRows, bytes, first, last);
+    const auto page_count = static_cast<std::size_t>((begin + tokens) / ratio / kPageRows + 1);
+    std::byte* const data = packed(page_count * kPageRows, bytes, first, last);
     std::vector<std::byte*> pages;
-    for (std::size_t p = 0; p < count; ++p) pages.push_back(data + p * kPageRows * bytes);
-    auto* table = bench.take<std::uint64_t>(count);
-    ops.upload(table, pages.data(), count * sizeof(std::byte*));
+    for (std::size_t p = 0; p < page_count; ++p) pages.push_back(data + p * kPageRows * bytes);
+    auto* table = bench.take<std::uint64_t>(page_count);
+    ops.upload(table, pages.data(), page_count * sizeof(std::byte*));
     ops.synchronize();
     return reinterpret_cast<std::byte* const*>(table);
   };
-  SequenceSlice slice;
-  slice.rows = kTokens;
-  slice.begin = begin;
-  slice.window_slots = kWindow + 16;
-  slice.window = packed(static_cast<std::size_t>(slice.window_slots), layout.row_bytes(), kWidth - 64, kWidth - 57);
-  slice.pages = pages_of(layout.row_bytes(), kWidth - 64, kWidth - 57);
-  slice.key_pages = pages_of(layout.key_bytes(), kKeyWidth / 2, layout.key_bytes());
-  auto* memory = reinterpret_cast<SequenceSlice*>(bench.take<std::byte>(sizeof slice));
-  ops.upload(memory, &slice, sizeof slice);
+  std::vector<SequenceSlice> all(static_cast<std::size_t>(sequences));
+  for (int s = 0; s < sequences; ++s) {
+    SequenceSlice& slice = all[static_cast<std::size_t>(s)];
+    slice.first_row = s * tokens;
+    slice.rows = tokens;
+    slice.begin = begin;
+    slice.window_slots = kWindow + 16;
+    slice.window = packed(static_cast<std::size_t>(slice.window_slots), layout.row_bytes(), kWidth - 64, kWidth - 57);
+    slice.pages = pages_of(layout.row_bytes(), kWidth - 64, kWidth - 57);
+    slice.key_pages = pages_of(layout.key_bytes(), kKeyWidth / 2, layout.key_bytes());
+  }
+  auto* memory = reinterpret_cast<SequenceSlice*>(bench.take<std::byte>(all.size() * sizeof(SequenceSlice)));
+  ops.upload(memory, all.data(), all.size() * sizeof(SequenceSlice));
   ops.synchronize();
-  const Slices slices = {{&slice, 1}, memory};
-  const Rows queries = bench.rows(kTokens, kHeads * kWidth), rows = bench.rows(kTokens, kWidth),
-             keys = bench.rows(kTokens, kHeads * kKeyWidth), weights = bench.rows(kTokens, kHeads);
-  Selection selection = {bench.take<std::int32_t>(std::size_t{kTokens} * kTopK), bench.take<std::int32_t>(kTokens),
-                         kTopK};
+  const Slices slices = {all, memory};
+  const Input heads = bench.input(n, kHeads * kWidth);
+  const Rows queries = {const_cast<float*>(heads.values.data), n, kHeads * kWidth, kHeads * kWidth},
+             rows = bench.rows(n, kWidth), keys = bench.rows(n, kHeads * kKeyWidth), weights = bench.rows(n, kHeads),
+             turns = bench.rows(n, 64);
+  const std::size_t chosen = static_cast<std::size_t>(n) * kTopK;
+  const Selection selection = {bench.take<std::int32_t>(chosen), bench.take<std::int32_t>(static_cast<std::size_t>(n)),
+                               kTopK};
   const float* sinks = bench.take<float>(kHeads);
   const auto report = [&](const char* name, double us) {
-    std::printf("%-12s %6d tokens from %6d on, ratio %3d %9.2f us\n", name, kTokens, static_cast<int>(begin), ratio,
-                us);
+    std::printf("%-12s %2d x %4d tokens from %6d on, ratio %3d %9.2f us\n", name, sequences, tokens,
+                static_cast<int>(begin), ratio, us);
     std::fflush(stdout);
   };
   if (ratio == 4) {
     ops.hadamard_fp4(keys, kKeyWidth);
     report("select_rows",
-           bench.time(4, [&](int) { ops.select_rows(selection, slices, keys, weights, ratio, kTopK, layout); }));
+           bench.time(count, [&](int) { ops.select_rows(selection, slices, keys, weights, ratio, kTopK, layout); }));
   }
-  report("attend", bench.time(4, [&](int) {
-    ops.attend(queries, queries, rows, slices, kWindow, ratio, ratio == 4 ? &selection : nullptr, sinks, 0.044f,
-               layout);
+  const Selection* const chosen_rows = ratio == 4 ? &selection : nullptr;
+  report(n > 8 ? "attend" : "attend_heads", bench.time(count, [&](int) {
+    if (n > 8) return ops.attend(queries, queries, rows, slices, kWindow, ratio, chosen_rows, sinks, 0.044f, layout);
+    ops.attend_heads(queries, &heads.rounded, rows, slices, kWindow, ratio, chosen_rows, sinks, 0.044f, turns, 1e-6f,
+                     layout);
   }));
 }
 
@@ -268,15 +294,22 @@ void measure_attention(Position begin, int ratio) {
 
 int main(int count, char** arguments) {
   const std::string_view part = count > 1 ? arguments[1] : "", format = count > 2 ? arguments[2] : "";
+  const int tokens = count > 3 ? std::max(1, std::atoi(arguments[3])) : 1;
   if (part.empty() || part == "products")
     for (const lockstep::Product& product : lockstep::kProducts)
-      if (product.experts == 16) lockstep::measure_product(product, 1);
+      if (product.experts == (tokens == 1 ? 16 : 256) || product.used == 0)
+        if (format.empty() || lockstep::info_of(product.dtype).name == format)
+          lockstep::measure_product(product, tokens);
   if (part.empty() || part == "rows") lockstep::measure_rows();
   if (part.empty() || part == "tiles")
     for (const lockstep::Product& product : lockstep::kProducts)
       if (product.rows < 100000 && (format.empty() || lockstep::info_of(product.dtype).name == format))
         lockstep::measure_product(product, 2048);
   if (part == "index") lockstep::measure_attention(129024, 4);
+  if (part.empty() || part == "decode")
+    for (const lockstep::Position depth : {2048, 32768, 131072})
+      for (const int ratio : {4, 128})
+        for (const int sequences : {1, 8}) lockstep::measure_attention(depth - 1, ratio, sequences, 1);
   if (part.empty() || part == "attention")
     for (const lockstep::Position begin : {0, 6144, 30720, 129024})
       for (const int ratio : {4, 128}) lockstep::measure_attention(begin, ratio);

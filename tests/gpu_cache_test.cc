@@ -247,7 +247,8 @@ TEST_P(GpuCaches, the_same_rows_are_chosen_and_attended) {
                                                 {{0, 3}, {60, 2}, {2999, 1}},
                                                 {{9001, 2}},
                                                 {{shape.window - 2, 4}, {1030, 3}, {40, 5}, {4 * shape.top_k, 6}},
-                                                {{3070, 12}, {2500, 5}}};
+                                                {{3070, 12}, {2500, 5}},
+                                                {{0, 13}, {100, 14}}};
   for (const auto& parts : steps) {
     for (const int ratio : {0, 4, 128}) {
       make(parts, 36);
@@ -326,6 +327,65 @@ TEST_P(GpuCaches, equal_scores_go_to_the_lower_row) {
   const Shape& shape = GetParam();
   const Twin<float> queries(ends_, std::vector<float>(n(shape.index_heads * shape.key_width), 0.0f)),
       weights(ends_, random_floats(n(shape.index_heads), 51));
+  const Twin<std::int32_t> ids(ends_, n(shape.top_k)), count(ends_, n(1));
+  on_both([&](Ops& ops, const Slices& slices) {
+    ops.select_rows({ids.at(ops), count.at(ops), shape.top_k}, slices,
+                    rows_of(queries, ops, shape.index_heads * shape.key_width),
+                    rows_of(weights, ops, shape.index_heads), 4, shape.top_k, layout_);
+  });
+  EXPECT_EQ(ids.difference() + count.difference(), "");
+}
+
+TEST_P(GpuCaches, more_compressed_rows_than_a_block_takes_at_a_time_are_attended) {
+  const Shape& shape = GetParam();
+  for (const auto& parts : std::vector<std::vector<Part>>{{{70001, 1}}, {{131071, 1}, {66000, 2}}}) {
+    make(parts, 17);
+    const int heads_width = shape.heads * shape.width;
+    const Twin<float> window_rows(ends_, random_floats(n(shape.width), 61)),
+        heads(ends_, random_floats(n(heads_width), 62)), turns(ends_, random_floats(n(shape.rotary), 63)),
+        sinks(ends_, random_floats(static_cast<std::size_t>(shape.heads), 64));
+    const testing::TwinRounded rounded(ends_, n_, heads_width);
+    on_both([&](Ops& ops, const Slices& slices) {
+      if (shape.mode == Mode::official) ops.round_fp8(rows_of(window_rows, ops, shape.width), layout_.fp8_channels());
+      const Rounded heads_rounded = rounded.at(ops);
+      ops.attend_heads(rows_of(heads, ops, heads_width), &heads_rounded, rows_of(window_rows, ops, shape.width), slices,
+                       shape.window, 128, nullptr, sinks.at(ops), 0.05f, rows_of(turns, ops, shape.rotary), 1e-6f,
+                       layout_);
+    });
+    EXPECT_EQ(heads.difference() + rounded.difference(), "") << shape.name << ", " << n_ << " rows";
+  }
+}
+
+TEST_P(GpuCaches, scores_far_above_the_others_leave_these_in_order) {
+  const Shape& shape = GetParam();
+  make({{3100, 2}}, 13);
+  for (const int key : {5, 9, 77, 200, 201, 300, 301, 302, 500}) {
+    // The exponent of a key's first block, or its first value.
+    const std::byte exponent{155}, value[4] = {std::byte{0}, std::byte{0}, std::byte{0x80}, std::byte{0x53}};
+    const bool is_plain = shape.mode == Mode::plain;
+    const std::size_t at = static_cast<std::size_t>(key) * layout_.key_bytes() +
+                           (is_plain ? 0 : static_cast<std::size_t>(shape.key_width) / 2);
+    for (Ops* ops : {ends_.loops.get(), ends_.device.get()})
+      ops->upload(sequences_[0]->keys.at(*ops) + at, is_plain ? value : &exponent, is_plain ? sizeof value : 1);
+  }
+  const Twin<float> queries(ends_, random_floats(n(shape.index_heads * shape.key_width), 52)),
+      weights(ends_, random_floats(n(shape.index_heads), 53));
+  const Twin<std::int32_t> ids(ends_, n(shape.top_k)), count(ends_, n(1));
+  on_both([&](Ops& ops, const Slices& slices) {
+    if (shape.mode == Mode::official)
+      ops.hadamard_fp4(rows_of(queries, ops, shape.index_heads * shape.key_width), shape.key_width);
+    ops.select_rows({ids.at(ops), count.at(ops), shape.top_k}, slices,
+                    rows_of(queries, ops, shape.index_heads * shape.key_width),
+                    rows_of(weights, ops, shape.index_heads), 4, shape.top_k, layout_);
+  });
+  EXPECT_EQ(ids.difference() + count.difference(), "");
+}
+
+TEST_P(GpuCaches, more_scores_than_a_block_holds_are_chosen_from) {
+  const Shape& shape = GetParam();
+  make({{140001, 1}}, 548);
+  const Twin<float> queries(ends_, random_floats(n(shape.index_heads * shape.key_width), 54)),
+      weights(ends_, random_floats(n(shape.index_heads), 55));
   const Twin<std::int32_t> ids(ends_, n(shape.top_k)), count(ends_, n(1));
   on_both([&](Ops& ops, const Slices& slices) {
     ops.select_rows({ids.at(ops), count.at(ops), shape.top_k}, slices,

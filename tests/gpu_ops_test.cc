@@ -91,7 +91,7 @@ TEST_P(GpuProduct, every_width_has_the_bits_of_the_literal_loop) {
 
 TEST_P(GpuProduct, experts_and_groups_have_the_bits_of_the_literal_loop) {
   constexpr int kExperts = 5, kUsed = 2, kRows = 33, kWidth = 512;
-  for (const int tokens : {1, 4, 90}) {
+  for (const int tokens : {1, 4, 130}) {
     for (const bool per_slot : {false, true}) {
       const int slots = tokens * kUsed;
       Operands o(GetParam().dtype, kRows, kWidth, kExperts, per_slot ? slots : tokens, kWidth);
@@ -143,27 +143,73 @@ TEST_P(GpuProduct, experts_as_wide_as_the_models_have_the_bits_of_the_literal_lo
 class GpuExperts : public GpuProduct {};
 
 TEST_P(GpuExperts, many_tokens_by_experts_as_wide_as_the_models_have_the_bits_of_the_literal_loop) {
-  // More rows than a thread block has, tiles of 1 to 64 slots, experts with several tiles and one without any.
-  constexpr int kExperts = 6, kUsed = 3, kRows = 277;
+  // More rows than a thread block has, tiles of some slots to whole ones, experts with several tiles and one without
+  // any.
+  constexpr int kExperts = 6;
   for (const int width : {2048, 4096}) {
-    for (const auto& [tokens, per_slot] : {std::pair{9, true}, {67, false}, {52, true}}) {
-      const int slots = tokens * kUsed;
-      Operands o(GetParam().dtype, kRows, width, kExperts, per_slot ? slots : tokens, width);
+    for (const auto& [tokens, used, per_slot, rows] :
+         {std::tuple{97, 1, true, 70}, {99, 2, false, 33}, {401, 1, true, 277}}) {
+      const int slots = tokens * used;
+      Operands o(GetParam().dtype, rows, width, kExperts, per_slot ? slots : tokens, width);
       std::vector<std::int32_t> experts(static_cast<std::size_t>(slots));
       for (int s = 0; s < slots; ++s)
         experts[static_cast<std::size_t>(s)] = s % 2 == 0 ? 4 : s % 7 == 0 ? 2 : s % 2 + s % 3 % 2;
       const Twin<std::int32_t> chosen(*ends_, experts);
       const Twin<float> weights(*ends_, static_cast<std::size_t>(slots)),
-          out(*ends_, static_cast<std::size_t>(slots) * kRows), second(*ends_, static_cast<std::size_t>(slots) * kRows);
+          out(*ends_, static_cast<std::size_t>(slots) * rows), second(*ends_, static_cast<std::size_t>(slots) * rows);
       on_both([&](Ops& ops) {
-        const Route route = {chosen.at(ops), weights.at(ops), tokens, kUsed};
-        const Ops::Part parts[] = {{rows_of(out, ops, slots, kRows), &o.weight(ops)},
-                                   {rows_of(second, ops, slots, kRows), &o.weight(ops)}};
+        const Route route = {chosen.at(ops), weights.at(ops), tokens, used};
+        const Ops::Part parts[] = {{rows_of(out, ops, slots, rows), &o.weight(ops)},
+                                   {rows_of(second, ops, slots, rows), &o.weight(ops)}};
         ops.matmul_experts_many(parts, o.input(ops), route, per_slot);
-        ops.matmul_experts(rows_of(second, ops, slots, kRows), o.weight(ops), o.input(ops), route, per_slot);
+        ops.matmul_experts(rows_of(second, ops, slots, rows), o.weight(ops), o.input(ops), route, per_slot);
       });
       EXPECT_EQ(out.difference() + second.difference(), "") << width << " wide, " << tokens << " tokens";
     }
+  }
+}
+
+/// The formats that have a kernel for a few tokens.
+class GpuThinProduct : public GpuProduct {};
+
+TEST_P(GpuThinProduct, a_few_tokens_have_the_bits_of_the_literal_loop) {
+  // More rows than the thread blocks of the device make in a step, none, one and several chunks, parts that end within
+  // a tile, tokens that fill tiles of eight, two of them or four, or nearly, or need a second launch.
+  constexpr struct {
+    int width, tokens, rows[2];
+  } kCases[] = {{1024, 6, {517, 130}}, {1024, 33, {300, 7}}, {2048, 8, {413, 1}},  {2048, 17, {70, 64}},
+                {4096, 5, {203, 33}},  {4096, 16, {65, 96}}, {4096, 31, {129, 1}}, {8192, 9, {66, 130}},
+                {8192, 26, {35, 37}},  {12288, 5, {97, 5}}};
+  for (const auto& c : kCases) {
+    Operands first(GetParam().dtype, c.rows[0], c.width, 1, c.tokens, c.width),
+        second(GetParam().dtype, c.rows[1], c.width, 1, 1, 32);
+    const Twin<float> out(*ends_, static_cast<std::size_t>(c.tokens) * c.rows[0]),
+        other(*ends_, static_cast<std::size_t>(c.tokens) * c.rows[1]);
+    on_both([&](Ops& ops) {
+      const Ops::Part parts[] = {{rows_of(out, ops, c.tokens, c.rows[0]), &first.weight(ops)},
+                                 {rows_of(other, ops, c.tokens, c.rows[1]), &second.weight(ops)}};
+      ops.matmul_many(parts, first.input(ops));
+    });
+    EXPECT_EQ(out.difference() + other.difference(), "") << c.width << " wide, " << c.tokens << " tokens";
+  }
+}
+
+TEST_P(GpuThinProduct, a_few_tokens_in_groups_or_spread_over_the_streams_have_the_bits_of_the_literal_loop) {
+  constexpr int kGroups = 3, kGroupRows = 128, kStreams = 4, kRows = 77;
+  for (const auto& [width, tokens] : {std::pair{1024, 20}, {2048, 7}, {4096, 9}, {8192, 5}}) {
+    Operands grouped(GetParam().dtype, kGroups * kGroupRows, width, 1, tokens, kGroups * width);
+    const Twin<float> out(*ends_, static_cast<std::size_t>(tokens) * kGroups * kGroupRows);
+    Operands spread(GetParam().dtype, kRows, width, 1, tokens, width);
+    const std::size_t n = static_cast<std::size_t>(tokens);
+    const Twin<float> y(*ends_, n * kRows), streams(*ends_, random_floats(n * kStreams * kRows, 64)),
+        coefficients(*ends_, random_floats(n * 24, 65));
+    on_both([&](Ops& ops) {
+      ops.matmul_grouped(rows_of(out, ops, tokens, kGroups * kGroupRows), grouped.weight(ops), grouped.input(ops),
+                         kGroups);
+      ops.matmul_expand(rows_of(streams, ops, tokens, kStreams * kRows), rows_of(y, ops, tokens, kRows),
+                        spread.weight(ops), spread.input(ops), rows_of(coefficients, ops, tokens, 24));
+    });
+    EXPECT_EQ(out.difference() + streams.difference(), "") << width << " wide, " << tokens << " tokens";
   }
 }
 
@@ -172,7 +218,7 @@ class GpuWideProduct : public GpuProduct {};
 
 TEST_P(GpuWideProduct, has_the_bits_of_its_parts) {
   // Enough tiles for the kernels of the largest shapes, beside parts of a size that other tests compare with the loops.
-  constexpr int kRows = 1421, kTokens = 1390, kPart = 60;
+  constexpr int kRows = 1421, kTokens = 1390, kPart = 70;
   constexpr std::size_t kFloats = std::size_t{kTokens} * kRows;
   Ops& ops = *ends_->device;
   for (const int width : {1024, 8192}) {
@@ -251,6 +297,8 @@ std::vector<DTypeInfo> formats() {
   return all;
 }
 INSTANTIATE_TEST_SUITE_P(Every, GpuProduct, ::testing::ValuesIn(formats()),
+                         [](const auto& format) { return std::string(format.param.name); });
+INSTANTIATE_TEST_SUITE_P(Every, GpuThinProduct, ::testing::Values(info_of(DType::q8_0)),
                          [](const auto& format) { return std::string(format.param.name); });
 INSTANTIATE_TEST_SUITE_P(Every, GpuWideProduct,
                          ::testing::Values(info_of(DType::q8_0), info_of(DType::q4_k), info_of(DType::q2_k),
@@ -370,22 +418,24 @@ TEST_F(GpuOps, float_rows_may_have_any_width) {
   }
 }
 
-TEST_F(GpuOps, many_tokens_by_float_rows_have_the_bits_of_the_literal_loop) {
-  constexpr struct {
-    int width, tokens, rows[2];
-  } kCases[] = {{1024, 130, {130, 64}}, {2048, 49, {70, 129}}, {4096, 128, {64, 65}}, {8192, 50, {66, 64}}};
-  for (const auto& c : kCases) {
+/// Two matrices by one input.
+struct FloatCase {
+  int width, tokens, rows[2];
+};
+class GpuFloats : public GpuOps {
+ public:
+  static void expect_same_bits(DType dtype, const FloatCase& c) {
     const Twin<float> values(*ends_, random_floats(static_cast<std::size_t>(c.tokens) * c.width, 31));
     std::vector<std::vector<std::byte>> bytes;
     Weight host[2], device[2];
     std::vector<std::unique_ptr<Twin<float>>> outs;
     for (std::size_t i = 0; i < 2; ++i) {
-      bytes.push_back(random_rows(DType::f16, c.width, c.rows[i], 32 + i));
-      host[i].dtype = DType::f16;
+      bytes.push_back(random_rows(dtype, c.width, c.rows[i], 32 + i));
+      host[i].dtype = dtype;
       host[i].width = c.width;
       host[i].rows = c.rows[i];
       host[i].data = bytes.back().data();
-      host[i].row_bytes = row_bytes(DType::f16, c.width);
+      host[i].row_bytes = row_bytes(dtype, c.width);
       device[i] = ends_->device->prepare(host[i]);
       outs.push_back(std::make_unique<Twin<float>>(*ends_, static_cast<std::size_t>(c.tokens) * c.rows[i]));
     }
@@ -398,8 +448,27 @@ TEST_F(GpuOps, many_tokens_by_float_rows_have_the_bits_of_the_literal_loop) {
             {rows_of(*outs[i], ops, c.tokens, c.rows[i]), &ops == ends_->loops.get() ? &host[i] : &device[i]});
       ops.matmul_many(parts, x);
     });
-    for (const auto& out : outs) EXPECT_EQ(out->difference(), "") << c.width << " wide, " << c.tokens << " tokens";
+    for (const auto& out : outs)
+      EXPECT_EQ(out->difference(), "") << info_of(dtype).name << ", " << c.width << " wide, " << c.tokens << " tokens";
   }
+};
+
+TEST_F(GpuFloats, many_tokens_have_the_bits_of_the_literal_loop) {
+  constexpr FloatCase kCases[] = {{1024, 130, {130, 64}},
+                                  {2048, 49, {70, 129}},
+                                  {4096, 128, {64, 65}},
+                                  {4096, 131, {66, 190}},
+                                  {8192, 50, {66, 64}}};
+  for (const FloatCase& c : kCases) expect_same_bits(DType::f16, c);
+}
+
+TEST_F(GpuFloats, a_few_tokens_have_the_bits_of_the_literal_loop) {
+  constexpr FloatCase kCases[] = {{1024, 2, {15, 33}},  {1024, 7, {17, 4}},  {2048, 3, {5, 9}},  {2048, 61, {3, 8}},
+                                  {4096, 4, {1, 7}},    {4096, 8, {64, 3}},  {4096, 13, {5, 2}}, {4096, 3, {1021, 7}},
+                                  {4096, 9, {1030, 2}}, {16384, 2, {24, 1}}, {16384, 5, {4, 3}}, {16384, 9, {24, 2}},
+                                  {8192, 6, {3, 5}},    {12288, 2, {2, 3}}};
+  for (const DType dtype : {DType::f16, DType::bf16, DType::f32})
+    for (const FloatCase& c : kCases) expect_same_bits(dtype, c);
 }
 
 // ---- Rows ----

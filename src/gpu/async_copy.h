@@ -42,8 +42,11 @@ LOCKSTEP_DEVICE std::uint32_t shared_address(const void* at) {
   return static_cast<std::uint32_t>(static_cast<const std::byte*>(at) - emulator::shared_memory());
 }
 LOCKSTEP_DEVICE void copy16(void* to, const void* from) { emulator::begin_copy(to, from, 16); }
+LOCKSTEP_DEVICE void copy16_once(void* to, const void* from) { copy16(to, from); }
+LOCKSTEP_DEVICE void copy8(void* to, const void* from) { emulator::begin_copy(to, from, 8); }
 LOCKSTEP_DEVICE void copy4(void* to, const void* from) { emulator::begin_copy(to, from, 4); }
 LOCKSTEP_DEVICE void end_copy_group() { emulator::end_copy_group(); }
+LOCKSTEP_DEVICE void part_barrier(int, int) { block_barrier(); }  // each part calls it as often
 template <int kPending>
 LOCKSTEP_DEVICE void wait_for_copies() {
   emulator::wait_for_copies(kPending);
@@ -57,8 +60,23 @@ LOCKSTEP_DEVICE std::uint32_t shared_address(const void* at) {
 LOCKSTEP_DEVICE void copy16(void* to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
+/// Of a weight, which passes through (load_once).
+LOCKSTEP_DEVICE void copy16_once([[maybe_unused]] void* to, [[maybe_unused]] const void* from) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+               "l"(passing_policy())
+               : "memory");
+#endif
+}
+LOCKSTEP_DEVICE void copy8(void* to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(shared_address(to)), "l"(from) : "memory");
+}
 LOCKSTEP_DEVICE void copy4(void* to, const void* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from) : "memory");
+}
+/// The `threads` threads of part `part` of a block meet.
+LOCKSTEP_DEVICE void part_barrier([[maybe_unused]] int part, [[maybe_unused]] int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(part + 1), "r"(threads) : "memory");
 }
 LOCKSTEP_DEVICE void end_copy_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 /// Until no more than kPending of this thread's groups are under way.

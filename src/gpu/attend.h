@@ -59,6 +59,12 @@ void attend_few(Runtime& runtime, const AttendCall& call, const Slices& slices, 
                 const PackedRows& layout);
 void prepare_attend_few(Runtime& runtime);
 
+// The same where rows are fp8 codes in whole chains (attend_codes.cu), with the same scratch; attend_few calls it.
+bool can_attend_codes(const Runtime& runtime, const AttendCall& call, const PackedRows& layout);
+void attend_codes(Runtime& runtime, const AttendCall& call, const Slices& slices, int first_row, int rows,
+                  float* scratch, const PackedRows& layout);
+void prepare_attend_codes(Runtime& runtime);
+
 #if defined(LOCKSTEP_KERNEL)
 
 /// What row i of the step attends.
@@ -68,14 +74,18 @@ struct Query {
   int in_window, compressed;
 };
 
-LOCKSTEP_DEVICE Query query_of(const Attention& a, int i) {
+LOCKSTEP_DEVICE Query query_of(const Attention& a, int i, const SequenceSlice& slice) {
   Query q;
-  q.slice = &slice_of(a.slices, a.slice_count, i);
+  q.slice = &slice;
   const Position position = q.slice->begin + i - q.slice->first_row;
   q.oldest = position - a.window + 1 > 0 ? position - a.window + 1 : 0;
   q.in_window = static_cast<int>(position - q.oldest + 1);
   q.compressed = a.has_selection ? a.selection.count[i] : static_cast<int>(visible_rows(position, a.ratio));
   return q;
+}
+
+LOCKSTEP_DEVICE Query query_of(const Attention& a, int i) {
+  return query_of(a, i, slice_of(a.slices, a.slice_count, i));
 }
 
 /// Slots from `slot` on, as far as the next multiple of 64, that the query uses.

@@ -6,8 +6,7 @@
 // unpacked while the scores are still being made, for they depend on nothing that the first launch writes. Chains meet
 // in order in the block, and what attention gives is rotated back and rounded there.
 //
-// In the shape of the model a warp of the first launch issues some 1,700 instructions and one of the second 2,100.
-// There are few warps a multiprocessor, so each of them issues one in 5 to 8 cycles: that is what the launches take.
+// Rows of the model's shape in official mode go through attend_codes.cu instead.
 #include "gpu/attend.h"
 #include "gpu/block_dot.h"
 #include "gpu/round_kernel.h"
@@ -70,18 +69,7 @@ LOCKSTEP_DEVICE void norm_rotate_by_warp(float* head, int width, float epsilon, 
     low = fma_f32(head[k], head[k], low);
     if (k + kWarp < width) high = fma_f32(head[k + kWarp], head[k + kWarp], high);
   }
-  const int first = l / kOctet * kOctet;
-  float low_sum = shuffle(low, first), high_sum = shuffle(high, first);
-#pragma unroll
-  for (int p = 1; p < kOctet; ++p) {
-    low_sum = low_sum + shuffle(low, first + p);
-    high_sum = high_sum + shuffle(high, first + p);
-  }
-  float total = shuffle(low_sum, 0);
-#pragma unroll
-  for (int c = 1; c < kColumns; ++c)
-    total = total + (c < 4 ? shuffle(low_sum, c * kOctet) : shuffle(high_sum, (c - 4) * kOctet));
-  const float r = 1.0f / sqrt_f32(total / static_cast<float>(width) + epsilon);
+  const float r = 1.0f / sqrt_f32(fold_64(low, high) / static_cast<float>(width) + epsilon);
   warp_barrier();
   const int turned = width - rotary;
   for (int k = l; k < turned; k += kWarp) head[k] = head[k] * r;
@@ -459,6 +447,8 @@ std::size_t attend_few_floats(const AttendCall& call, int rows, const PackedRows
 
 void attend_few(Runtime& runtime, const AttendCall& call, const Slices& slices, int first_row, int rows, float* scratch,
                 const PackedRows& layout) {
+  if (can_attend_codes(runtime, call, layout))
+    return attend_codes(runtime, call, slices, first_row, rows, scratch, layout);
   Few a = {};
   static_cast<Attention&>(a) = attention_of(call, slices, first_row, rows, layout);
   a.scores = scratch;
@@ -491,6 +481,7 @@ void attend_few(Runtime& runtime, const AttendCall& call, const Slices& slices, 
 void prepare_attend_few(Runtime& runtime) {
   runtime.allow_shared(reinterpret_cast<const void*>(&score_few_kernel), room_of(runtime));
   runtime.allow_shared(reinterpret_cast<const void*>(&sum_few_kernel), room_of(runtime));
+  prepare_attend_codes(runtime);
 }
 
 }  // namespace lockstep::gpu

@@ -1,10 +1,11 @@
-// Attention of many queries: scores [heads, slots]; then weights in their place, and what to divide by; then the sums
-// over rows, a block going through all chains.
+// Attention of many queries, of any shape: scores [heads, slots]; then weights in their place, and what to divide by;
+// then the sums over rows, a block going through all chains. The model's own shape has faster kernels where the device
+// has the shared memory (attend_tile.cu).
 //
 // Bound by f32 fma: a thread makes eight by four outputs, so that three reads of 16 bytes feed 32 fmas. Rows are
 // unpacked on their way into shared memory, four codes a word; a block does that while others add.
 #include "gpu/async_copy.h"
-#include "gpu/attend.h"
+#include "gpu/attend_tile.h"
 #include "numerics/functions.h"
 
 namespace lockstep::gpu {
@@ -332,10 +333,9 @@ LOCKSTEP_KERNEL void weight_kernel(Many a) {
     const float* chain = mine[lane % kWeightChains];
 #pragma unroll 8
     for (int s = 0; s < used; ++s) sum = sum + chain[s];
-    for (int c = 0; c < kWeightChains && c * kChain < stop; ++c) {
-      const float next = shuffle(sum, c);
-      if (used_from(a, q, first + c * kChain) > 0) denominator = denominator + next;
-    }
+      // A chain that is not used adds a zero, which changes nothing: the denominator is never -0.
+#pragma unroll
+    for (int c = 0; c < kWeightChains; ++c) denominator = denominator + shuffle(sum, c);
   }
   if (lane == 0) a.inverse[item] = 1.0f / denominator;
 }
@@ -457,30 +457,42 @@ std::size_t attend_scratch_floats(const AttendCall& call, int rows, const Packed
   const std::size_t heads = static_cast<std::size_t>(call.queries.width / layout.width),
                     n = static_cast<std::size_t>(rows);
   const std::size_t many = n * heads * (static_cast<std::size_t>(slots_of(call)) + 1) + 2 * kChain;
-  const std::size_t few = attend_few_floats(call, rows, layout);
-  return few > many ? few : many;
+  const std::size_t few = attend_few_floats(call, rows, layout),
+                    tile = can_attend_tile(call, rows, layout) ? many + attend_tile_floats(call) : 0;
+  return few > many ? few > tile ? few : tile : many > tile ? many : tile;
 }
 
 void attend(Runtime& runtime, const AttendCall& call, const Slices& slices, int first_row, int rows, float* scratch,
             const PackedRows& layout) {
   if (can_attend_few(runtime, call, rows, layout))
     return attend_few(runtime, call, slices, first_row, rows, scratch, layout);
-  Many a = {attention_of(call, slices, first_row, rows, layout), scratch, nullptr, has_whole_pieces(call, layout)};
-  a.inverse = scratch + static_cast<std::int64_t>(rows) * a.heads * a.slots;
+  const Attention attention = attention_of(call, slices, first_row, rows, layout);
+  const std::int64_t scores = static_cast<std::int64_t>(rows) * attention.heads * attention.slots;
+  if (can_attend_tile(call, rows, layout) && suits_attend_tile(runtime, rows)) {
+    float* const behind = scratch + attend_tile_floats(call);
+    return attend_tile(runtime, attention, call, layout, rows, scratch, behind, behind + scores);
+  }
+  const Many a = {attention, scratch, scratch + scores, has_whole_pieces(call, layout)};
   const unsigned n = static_cast<unsigned>(rows);
   const unsigned head_groups = blocks_for(a.heads, kHeads);
   launch(runtime, score_many_kernel, {blocks_for(a.slots, kTileSlots), head_groups, n}, kThreads, sizeof(ScoreShared),
          a, layout);
-  launch(runtime, weight_kernel, {blocks_for(static_cast<std::int64_t>(rows) * a.heads, kWeightThreads / kWarp)},
-         kWeightThreads, 0, a);
+  weigh_scores(runtime, attention, rows, a.scores, a.inverse);
   launch(runtime, sum_many_kernel, {blocks_for(layout.width, kDims) * head_groups, n}, kThreads, sizeof(SumShared), a,
          layout);
+}
+
+void weigh_scores(Runtime& runtime, const Attention& attention, int wave_rows, float* scores, float* inverse) {
+  const Many a = {attention, scores, inverse, false};
+  launch(runtime, weight_kernel, {blocks_for(static_cast<std::int64_t>(wave_rows) * a.heads, kWeightThreads / kWarp)},
+         kWeightThreads, 0, a);
 }
 
 void prepare_attend(Runtime& runtime) {
   runtime.allow_shared(reinterpret_cast<const void*>(&score_many_kernel), sizeof(ScoreShared));
   runtime.allow_shared(reinterpret_cast<const void*>(&sum_many_kernel), sizeof(SumShared));
   prepare_attend_few(runtime);
+  prepare_attend_tile(runtime);
 }
 
 }  // namespace lockstep::gpu

@@ -81,6 +81,22 @@ LOCKSTEP_DEVICE_CALL float block_squares(const float* x, int width, DotScratch& 
   return total;
 }
 
+/// The sum of eight lanes of eight places, of which the thread l of a warp has places l and l + 32: the same in all.
+LOCKSTEP_DEVICE float fold_64(float low, float high) {
+  const int first = lane_index() / kOctet * kOctet;
+  float low_sum = shuffle(low, first), high_sum = shuffle(high, first);
+#pragma unroll
+  for (int p = 1; p < kOctet; ++p) {
+    low_sum = low_sum + shuffle(low, first + p);
+    high_sum = high_sum + shuffle(high, first + p);
+  }
+  float total = shuffle(low_sum, 0);
+#pragma unroll
+  for (int c = 1; c < kColumns; ++c)
+    total = total + (c < 4 ? shuffle(low_sum, c * kOctet) : shuffle(high_sum, (c - 4) * kOctet));
+  return total;
+}
+
 /// 1 / sqrt(mean square + epsilon).
 LOCKSTEP_DEVICE float block_inverse_rms(const float* x, int width, float epsilon, DotScratch& scratch) {
   const float mean = block_squares(x, width, scratch) / static_cast<float>(width);

@@ -241,6 +241,31 @@ LOCKSTEP_DEVICE int warp_sum(int value) {
 #endif
 }
 
+/// Bit l is what thread l of the warp says.
+LOCKSTEP_DEVICE std::uint32_t warp_ballot(bool value) {
+#if defined(LOCKSTEP_GPU_EMULATED)
+  const int mine = value ? 1 : 0;
+  const auto* values = reinterpret_cast<const int*>(emulator::exchange("warp_ballot", &mine, sizeof mine));
+  std::uint32_t bits = 0;
+  for (std::size_t l = 0; l < kWarp; ++l)
+    bits |= static_cast<std::uint32_t>(values[l * emulator::kHandInBytes / sizeof mine]) << l;
+  return bits;
+#elif defined(__CUDA_ARCH__)
+  return __ballot_sync(~0u, value);
+#elif defined(__HIP_DEVICE_COMPILE__)
+  return __builtin_amdgcn_ballot_w32(value);
+#else
+  return value ? 1 : 0;  // the host's pass only has to parse this
+#endif
+}
+LOCKSTEP_DEVICE int count_bits(std::uint32_t bits) {
+#if defined(__CUDA_ARCH__)
+  return __popc(bits);
+#else
+  return __builtin_popcount(bits);
+#endif
+}
+
 struct alignas(16) Words4 {
   std::uint32_t word[4];
 };
@@ -252,10 +277,12 @@ struct alignas(16) Floats4 {
 };
 using SharedBytes LOCKSTEP_ALIGNED(128) = unsigned char;
 
-/// Four bytes out of the eight of (low, high), chosen by the nibbles of `selector`, each below 8.
+/// Four bytes out of the eight of (low, high), chosen by the lower four nibbles of `selector`, each below 8.
 LOCKSTEP_DEVICE std::uint32_t choose_bytes(std::uint32_t low, std::uint32_t high, std::uint32_t selector) {
 #if defined(__CUDA_ARCH__)
-  return __byte_perm(low, high, selector);
+  std::uint32_t out;  // __byte_perm would first make sure of the nibbles
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(out) : "r"(low), "r"(high), "r"(selector));
+  return out;
 #else
   const std::uint64_t all = static_cast<std::uint64_t>(high) << 32 | low;
   std::uint32_t out = 0;

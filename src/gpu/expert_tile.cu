@@ -8,6 +8,10 @@
 // its sum is an exact integer: for IQ2_XXS a thread's eight values are one grid point, and the activations' words are
 // laid out to match.
 //
+// A grid point of IQ2_XXS lies in shared memory as eight nibbles, and so do the signs of eight values: together they
+// choose four signed levels in one instruction, twice. Q2_K's minima are sums of levels times sums of codes, which are
+// exact, so a second product makes them: a sum below 2^11 is handed over in three parts of int8.
+//
 // The row is walked in the law's order (numerics/order.h), one lane of eight blocks a stage. In the file's order two
 // blocks side by side belong to neighbouring columns, and copies are of 16 bytes; so a pair of columns is in shared
 // memory at a time, and what one lane has used up makes room for the next pair. Sums, scales and zeros: tile.cu.
@@ -16,8 +20,9 @@
 // registers, as is what is to come of the rows: of a pair of columns the even blocks in one half of the warp, the odd
 // ones in the other, which a shuffle hands to both. Shared memory has the tables and one stage of the activations.
 //
-// Work: 2 * 32 * 64 * 32 operations a warp and block, for 16 mma, 128 fma and about 90 instructions of decoding. Bytes
-// of weights: the row, once a tile, from the L2 cache twice.
+// Work: 2 * 32 * 64 * 32 operations a warp and block, for 16 mma, 128 fma and about 75 instructions of decoding (Q2_K:
+// 32 mma, 192 fma and 64 additions). Bytes of weights: the row, once a tile, from the L2 cache twice. What bounds it is
+// not one thing: reads of registers (an fma three, an mma ten, of two a cycle), and waits.
 #include "base/error.h"
 #include "gpu/async_copy.h"
 #include "gpu/device.h"
@@ -32,7 +37,7 @@ namespace {
 
 #if defined(LOCKSTEP_HAS_MMA)
 constexpr int kRowTiles = 2, kBuffers = 2,
-              kCopies = 16;  // copies of a table: no two threads of half a warp meet in a bank
+              kCopies = kWarp;  // copies of a table: no two threads meet in a bank
 #else
 constexpr int kRowTiles = 1, kBuffers = 1, kCopies = 4;
 #endif
@@ -48,10 +53,14 @@ LOCKSTEP_DEVICE int spot_of(int token) { return token / 16 * 16 + token % 8 / 2 
 LOCKSTEP_DEVICE int spot_of(int token) { return token / 16 * 16 + token % 2 * 8 + token % 16 / 2; }
 #endif
 
+/// Spots of a block's tokens; for mma with room, so that two at most of eight blocks' of a token are in one bank. A
+/// multiple of 8: codes begin at multiples of 256 bytes, or the swizzle of a matrix's address would carry.
+constexpr int kSpots = kTileTokens + 8 * (kBuffers - 1);
 struct Tokens {
   std::uint8_t codes[kTileTokens * kStageBytes];
-  float scales[kLaneBlocks][kTileTokens];
+  float scales[kLaneBlocks][kSpots];
 };
+static_assert(sizeof(Tokens) % 256 == 0);
 
 /// What a format keeps in shared memory beside the pair of columns, and a block's part of a thread: the fragment's four
 /// words, of rows `group` and `group + 8`, and their scales.
@@ -63,20 +72,52 @@ struct Expert<DType::iq2_xxs> {
   static constexpr int kLanes = 16;
   static constexpr bool kHasMin = false;
   struct Shared {
+#if defined(LOCKSTEP_HAS_MMA)
+    std::uint32_t point[256][kCopies];  // a level a nibble: 0, 1, 2
+    std::uint32_t signs[128][kCopies];  // 4 in the nibble of every negative value
+    static_assert(sizeof(std::uint32_t[kCopies]) == 128);
+    Floats4 total[kOutputs / 4][kThreads];  // of columns, a thread's own
+#else
     Words2 point[256][kCopies];
     Words2 signs[128][kCopies];  // a byte of ones for every negative value
-    std::uint16_t scale[kRows][16];
-#if defined(LOCKSTEP_HAS_MMA)
-    float total[kOutputs][kThreads];  // of columns, a thread's own
 #endif
+    std::uint16_t scale[kRows][16];
     Tokens tokens[kBuffers];
   };
   struct Scale {
     float scale;
   };
+#if defined(LOCKSTEP_HAS_MMA)
+  static constexpr std::uint32_t kLevels = 0x002b1908u, kNegatives = 0x00d5e7f8u;  // 8, 25, 43, by nibble
+  LOCKSTEP_DEVICE static std::uint32_t nibbles_of(std::uint32_t levels) {
+    const std::uint32_t bits = levels >> 4 & 0x03030303u, pairs = bits | bits >> 4;  // they differ in bits 4 and 5
+    return (pairs & 0xffu) | (pairs >> 8 & 0xff00u);
+  }
+  LOCKSTEP_DEVICE static std::uint32_t turned_right(std::uint32_t word, int bits) {
+#if defined(__CUDA_ARCH__)
+    return __funnelshift_r(word, word, static_cast<unsigned>(bits));
+#else
+    return word >> (bits & 31) | word << (-bits & 31);
+#endif
+  }
+#endif
   LOCKSTEP_DEVICE static void fill(Shared& to, const Tables& tables, const std::uint8_t* plane, std::int64_t row_bytes,
                                    int first_row, int last_row) {
     const auto* points = reinterpret_cast<const Words2*>(tables.bytes_iq2_xxs);
+#if defined(LOCKSTEP_HAS_MMA)
+    for (int j = 0; j < kOutputs / 4; ++j) to.total[j][thread_index()] = {};
+    for (int i = thread_index(); i < 256 * kCopies / 4; i += kThreads) {
+      const Words2 point = points[i / (kCopies / 4)];
+      const std::uint32_t word = nibbles_of(point.word[0]) | nibbles_of(point.word[1]) << 16;
+      reinterpret_cast<Words4*>(to.point)[i] = {{ word, word, word, word }};
+    }
+    for (int i = thread_index(); i < 128 * kCopies / 4; i += kThreads) {
+      const std::uint32_t signs = even_signs(static_cast<std::uint32_t>(i / (kCopies / 4)));
+      std::uint32_t word = 0;
+      for (int k = 0; k < 8; ++k) word |= (signs >> k & 1u) << (4 * k + 2);
+      reinterpret_cast<Words4*>(to.signs)[i] = {{ word, word, word, word }};
+    }
+#else
     for (int i = thread_index(); i < 256 * kCopies / 2; i += kThreads) {
       const Words2 point = points[i / (kCopies / 2)];
       reinterpret_cast<Words4*>(to.point)[i] = {{point.word[0], point.word[1], point.word[0], point.word[1]}};
@@ -87,6 +128,7 @@ struct Expert<DType::iq2_xxs> {
                           high = ((signs >> 4) * 0x00204081u & 0x01010101u) * 255u;
       reinterpret_cast<Words4*>(to.signs)[i] = {{low, high, low, high}};
     }
+#endif
     for (int i = thread_index(); i < kRows * 2; i += kThreads) {
       const int row = first_row + i / 2 < last_row ? first_row + i / 2 : last_row;
       copy16(reinterpret_cast<Words4*>(to.scale) + i, plane + row * row_bytes + kLanes * kLaneBlocks * 8 + i % 2 * 16);
@@ -95,11 +137,22 @@ struct Expert<DType::iq2_xxs> {
   /// `part` is the block as it lies in the file, `super` the index of its 256 values, `row` of the block's rows.
   LOCKSTEP_DEVICE static Scale decode(std::uint32_t& first, std::uint32_t& second, const Shared& shared, Words2 part,
                                       int row, int super, int, int quad) {
+#if defined(LOCKSTEP_HAS_MMA)
+    const auto copy = static_cast<std::uint32_t>(lane_index()) * 4;  // in a row of 128 bytes
+    const std::uint32_t choice =
+        read_as<std::uint32_t>(reinterpret_cast<const std::uint8_t*>(shared.point) +
+                               ((turned_right(part.word[0], 8 * quad - 7) & (255u << 7)) | copy)) |
+        read_as<std::uint32_t>(reinterpret_cast<const std::uint8_t*>(shared.signs) +
+                               ((turned_right(part.word[1], 7 * quad - 7) & (127u << 7)) | copy));
+    first = choose_bytes(kLevels, kNegatives, choice);
+    second = choose_bytes(kLevels, kNegatives, choice >> 16);
+#else
     const int copy = lane_index() % kCopies;
     const Words2 levels = shared.point[part.word[0] >> (8 * quad) & 255u][copy];
     const Words2 signs = shared.signs[part.word[1] >> (7 * quad) & 127u][copy];
     first = (levels.word[0] ^ signs.word[0]) + (signs.word[0] & 0x01010101u);  // no level is 0: nothing is carried
     second = (levels.word[1] ^ signs.word[1]) + (signs.word[1] & 0x01010101u);
+#endif
     // An eighth of the odd factor: 0x49800000 is 2^20, whose unit in the last place is an eighth.
     const float factor = f32_of((part.word[1] >> 27 & 30u) | 0x49800001u) - 1048576.0f;
     return {widen_f16(shared.scale[row][super]) * factor};
@@ -110,17 +163,31 @@ template <>
 struct Expert<DType::q2_k> {
   static constexpr int kLanes = 8, kSupers = kLanes;
   static constexpr bool kHasMin = true;
+#if defined(LOCKSTEP_HAS_MMA)
+  /// Sums of the halves' codes, in parts (parts_of).
   struct MinTokens : Tokens {
-    float half_sums[2][kLaneBlocks][kTileTokens];
+    Words2 sums[kLaneBlocks][kSpots];
   };
+#else
+  struct MinTokens : Tokens {
+    float half_sums[2][kLaneBlocks][kSpots];
+  };
+#endif
   struct Shared {
     std::uint8_t nibbles[kRows * kSupers * 16];  // units swizzled by the row
     std::uint32_t scales[kRows][kSupers];
     MinTokens tokens[kBuffers];
   };
+#if defined(LOCKSTEP_HAS_MMA)
+  struct Scale {
+    float scale, min_scale;
+    std::uint32_t levels;  // a fragment's word: of the half `quad` a level and its eightfold twice, of others zeros
+  };
+#else
   struct Scale {
     float scale, min_scale, level[2];
   };
+#endif
   LOCKSTEP_DEVICE static void fill(Shared& to, const Tables&, const std::uint8_t* plane, std::int64_t row_bytes,
                                    int first_row, int last_row) {
     constexpr int kBlocks = kLanes * kLaneBlocks;
@@ -141,10 +208,21 @@ struct Expert<DType::q2_k> {
     const std::uint32_t scales = shared.scales[row][super];
     first = (part.word[0] >> (2 * quad) & 0x03030303u) * (nibbles & 15u);
     second = (part.word[1] >> (2 * quad) & 0x03030303u) * (nibbles >> 8 & 15u);
+#if defined(LOCKSTEP_HAS_MMA)
+    return {widen_f16(scales & 0xffffu), widen_f16(scales >> 16),
+            (nibbles >> (quad % 2 * 8 + 4) & 15u) * (quad < 2 ? 0x00080801u : 0u)};
+#else
     return {
         widen_f16(scales & 0xffffu), widen_f16(scales >> 16), {level_of(nibbles >> 4 & 15u), level_of(nibbles >> 12)}};
+#endif
   }
 };
+
+/// What tensor cores multiply with a level, its eightfold and that again: the sum of a half's codes, below 2^11.
+[[maybe_unused]] LOCKSTEP_DEVICE std::uint32_t parts_of(int sum) {
+  const int eighths = sum >> 3, first = eighths / 2;
+  return static_cast<std::uint32_t>((sum & 7) | (first & 255) << 8 | ((eighths - first) & 255) << 16);
+}
 
 /// A thread a half of a block. In pairs, for mma, half h of a block gets its words h, h + 2, h + 4, h + 6.
 LOCKSTEP_KERNEL void walk_kernel(ExpertRows out, Rounded x, Walk walk, bool is_paired) {
@@ -171,10 +249,16 @@ LOCKSTEP_KERNEL void walk_kernel(ExpertRows out, Rounded x, Walk walk, bool is_p
   const std::int64_t place_to =
       (place / kLaneBlocks * static_cast<std::int64_t>(x.rows) + row) * kLaneBlocks + place % kLaneBlocks;
   if (h == 0) out.scales[place_to] = x.scales[from / kBlock];
-  if (!is_paired)
-    (h == 0 ? out.half_sums[0] : out.half_sums[1])[place_to] = static_cast<float>(x.half_sums[from / 16 + h]);
+  if (is_paired) return;
+  const int sum = x.half_sums[from / 16 + h];
+#if defined(LOCKSTEP_HAS_MMA)
+  out.sum_parts[2 * place_to + h] = parts_of(sum);
+#else
+  (h == 0 ? out.half_sums[0] : out.half_sums[1])[place_to] = static_cast<float>(sum);
+#endif
 }
 
+#if !defined(LOCKSTEP_HAS_MMA)
 /// What a block of a row adds to an output but for the token's scale. `start` is -kMagic times the scale.
 template <class E>
 LOCKSTEP_DEVICE float term_of(int dot, const typename E::Scale& scale, float start, [[maybe_unused]] float half_sum,
@@ -186,6 +270,7 @@ LOCKSTEP_DEVICE float term_of(int dot, const typename E::Scale& scale, float sta
   }
   return term;
 }
+#endif
 
 /// Which slots of which expert a block takes, and in how many tiles of 16; false if there are none.
 LOCKSTEP_DEVICE bool find_slots(const ExpertCall& call, int (&slots)[kTileTokens], int& expert, int& count,
@@ -249,29 +334,54 @@ LOCKSTEP_DEVICE void multiply_stage(float (&lane)[kOutputs], const Shared<T>& sh
       std::uint32_t b[4];
       load_matrices(b, (b_from ^ (i * 32)) + p * 16 * kStageBytes);
       const Floats4 token_scale = *reinterpret_cast<const Floats4*>(&tokens.scales[i][p * 16 + quad * 4]);
-      Floats4 half_sum[2] = {};
-      if constexpr (E::kHasMin) {
 #pragma unroll
-        for (int h = 0; h < 2; ++h)
-          half_sum[h] = *reinterpret_cast<const Floats4*>(&tokens.half_sums[h][i][p * 16 + quad * 4]);
-      }
-#pragma unroll
-      for (int n = 0; n < 2; ++n)
+      for (int n = 0; n < 2; ++n) {
+        [[maybe_unused]] std::uint32_t sums = 0;
+        if constexpr (E::kHasMin) sums = tokens.sums[i][p * 16 + n * 8 + group].word[quad % 2];
 #pragma unroll
         for (int m = 0; m < kRowTiles; ++m) {
           int dot[4];
+          [[maybe_unused]] int least[4];
           multiply32(dot, a[m], b[2 * n], b[2 * n + 1]);
+          if constexpr (E::kHasMin) multiply16(least, scale[2 * m].levels, scale[2 * m + 1].levels, sums);
 #pragma unroll
           for (int e = 0; e < 4; ++e) {
             const int r = 2 * m + e / 2;
-            const float term = term_of<E>(dot[e], scale[r], start[r], half_sum[0].value[2 * n + e % 2],
-                                          half_sum[1].value[2 * n + e % 2]);
+            float term = fma_f32(magic_float(dot[e]), scale[r].scale, start[r]);
+            if constexpr (E::kHasMin) term = fma_f32(kMagic - magic_float(least[e]), scale[r].min_scale, term);
             float& sum = lane[((p * 2 + n) * kRowTiles + m) * 4 + e];
             sum = fma_f32(term, token_scale.value[2 * n + e % 2], sum);
           }
         }
+      }
     }
   }
+}
+
+/// A stage of kPairs * 16 tokens. `sum` is of a column's first lane, or, if it has one, of columns, and begins with a
+/// zero, as do the totals in shared memory, which only a zero can show.
+template <DType T, int kPairs>
+LOCKSTEP_DEVICE void add_stage(float (&lane)[kOutputs], float (&sum)[kOutputs], Shared<T>& shared, int stage) {
+  multiply_stage<T, kPairs>(lane, shared, stage);
+  if constexpr (Expert<T>::kLanes > kColumns) {
+    if (stage % 2 == 0) {
+#pragma unroll
+      for (int j = 0; j < kPairs * 16; ++j) sum[j] = lane[j];
+    } else {
+#pragma unroll
+      for (int j = 0; j < kPairs * 16; j += 4) {
+        Floats4 total = shared.format.total[j / 4][thread_index()];
+#pragma unroll
+        for (int e = 0; e < 4; ++e) total.value[e] += sum[j + e] + lane[j + e];
+        shared.format.total[j / 4][thread_index()] = total;
+      }
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < kPairs * 16; ++j) sum[j] += lane[j];
+  }
+#pragma unroll
+  for (int j = 0; j < kPairs * 16; ++j) lane[j] = 0;
 }
 
 /// Grid: tiles of rows, tiles of an expert's slots.
@@ -291,7 +401,7 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 1) expert_kernel(LOCKSTEP_PARAMET
   block_barrier();
 
   // What this thread copies of the tokens: a unit of 16 bytes of some, scales of one.
-  constexpr int kUnitTokens = kThreads / 16, kScaleBlocks = kThreads / kTileTokens;
+  constexpr int kUnitTokens = kThreads / 16;
   const int unit = t % 16;
   std::uint32_t code_from[kTileTokens / kUnitTokens];  // a step's rounded rows are below 4 GB
 #pragma unroll
@@ -299,8 +409,12 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 1) expert_kernel(LOCKSTEP_PARAMET
     code_from[k] = static_cast<std::uint32_t>(
         static_cast<std::int64_t>(shared.slots[t / 16 + kUnitTokens * k] / call.x_share) * (kBlocks * kBlock) +
         unit * 16);
-  const int scaled = t % kTileTokens, scaled_spot = spot_of(scaled), scaled_block = t / kTileTokens;
-  const std::int64_t scale_row = shared.slots[scaled] / call.x_share;
+  const int scaled_block = t % kLaneBlocks;
+  std::uint32_t scale_from[kTileTokens / (kThreads / kLaneBlocks)];
+#pragma unroll
+  for (int k = 0; k < kTileTokens / (kThreads / kLaneBlocks); ++k)
+    scale_from[k] = static_cast<std::uint32_t>(
+        shared.slots[t / kLaneBlocks + k * (kThreads / kLaneBlocks)] / call.x_share * kLaneBlocks + scaled_block);
   const auto fetch_tokens = [&](int stage) {
     auto& to = shared.format.tokens[stage % 2];
 #pragma unroll
@@ -308,28 +422,29 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 1) expert_kernel(LOCKSTEP_PARAMET
       const int token = t / 16 + kUnitTokens * k;
       if (token < pairs * 16)
         copy16(to.codes + token * kStageBytes + (unit ^ (token & 7)) * 16,
-               call.x.codes + (code_from[k] + stage * kStageBytes));
+               call.x.codes + (code_from[k] + static_cast<std::uint32_t>(stage * kStageBytes)));
     }
-    if (scaled >= pairs * 16) return;
 #pragma unroll
-    for (int block = scaled_block; block < kLaneBlocks; block += kScaleBlocks) {
-      const std::int64_t from = (static_cast<std::int64_t>(stage) * call.x.rows + scale_row) * kLaneBlocks + block;
-      copy4(&to.scales[block][scaled_spot], call.x.scales + from);
-      if constexpr (E::kHasMin) {
-#pragma unroll
-        for (int h = 0; h < 2; ++h) copy4(&to.half_sums[h][block][scaled_spot], call.x.half_sums[h] + from);
-      }
+    for (int k = 0; k < kTileTokens / (kThreads / kLaneBlocks); ++k) {
+      const int token = t / kLaneBlocks + k * (kThreads / kLaneBlocks);
+      if (token >= pairs * 16) continue;
+      const std::uint32_t from = static_cast<std::uint32_t>(stage * call.x.rows * kLaneBlocks) + scale_from[k];
+      copy4(&to.scales[scaled_block][spot_of(token)], call.x.scales + from);
+      if constexpr (E::kHasMin) copy8(&to.sums[scaled_block][token], call.x.sum_parts + 2 * from);
     }
   };
   // Eight units of each of the warp's rows, of a pair of columns: with two lanes a column every second one.
+  const int warp_row = first_row + warp * kWarpRows;
+  const std::uint8_t* const warp_rows = plane + min(warp_row, last_row) * call.w.row_bytes;
+  const auto row_bytes = static_cast<std::uint32_t>(call.w.row_bytes);
   const auto fetch_units = [&](int pair, int odd) {
+    const int j = kHasTwo ? lane_id % 8 * 2 + odd : lane_id % 8, slot = kHasTwo ? j : pair % 2 * 8 + j;
+    const std::uint8_t* const from = warp_rows + (4 * j + pair) * 16;
 #pragma unroll
     for (int k = 0; k < kWarpRows * 8 / kWarp; ++k) {
-      const int r = lane_id / 8 + 4 * k, j = kHasTwo ? lane_id % 8 * 2 + odd : lane_id % 8,
-                slot = kHasTwo ? j : pair % 2 * 8 + j;
-      const int row = min(first_row + warp * kWarpRows + r, last_row);
+      const int r = lane_id / 8 + 4 * k;
       copy16(shared.raw[warp] + r * (kSlots * 16) + (slot ^ (r & 7)) * 16,
-             plane + row * call.w.row_bytes + (4 * j + pair) * 16);
+             from + static_cast<std::uint32_t>(max(min(r, last_row - warp_row), 0)) * row_bytes);
     }
   };
 
@@ -338,7 +453,7 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 1) expert_kernel(LOCKSTEP_PARAMET
   if (kHasTwo) fetch_units(0, 1);
   E::fill(shared.format, *call.w.tables, plane, call.w.row_bytes, first_row, last_row);
   end_copy_group();
-  float lane[kOutputs] = {}, sum[kOutputs] = {};  // sum: of a column's lanes, or, if those are one, of columns
+  float lane[kOutputs] = {}, sum[kOutputs] = {};
 #pragma unroll 1
   for (int stage = 0; stage < kStages; ++stage) {
     wait_for_copies<0>();
@@ -353,36 +468,18 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 1) expert_kernel(LOCKSTEP_PARAMET
     end_copy_group();
     switch (pairs) {
       case 1:
-        multiply_stage<T, 1>(lane, shared, stage);
+        add_stage<T, 1>(lane, sum, shared, stage);
         break;
       case 2:
-        multiply_stage<T, 2>(lane, shared, stage);
+        add_stage<T, 2>(lane, sum, shared, stage);
         break;
       case 3:
-        multiply_stage<T, 3>(lane, shared, stage);
+        add_stage<T, 3>(lane, sum, shared, stage);
         break;
       default:
-        multiply_stage<T, 4>(lane, shared, stage);
+        add_stage<T, 4>(lane, sum, shared, stage);
         break;
     }
-    if constexpr (kHasTwo) {
-      if (stage % 2 == 0) {
-#pragma unroll
-        for (int j = 0; j < kOutputs; ++j) sum[j] = lane[j];
-      } else {
-#pragma unroll
-        for (int j = 0; j < kOutputs; ++j) {
-          float& total = shared.format.total[j][t];
-          const float of_column = sum[j] + lane[j];
-          total = stage == 1 ? of_column : total + of_column;
-        }
-      }
-    } else {
-#pragma unroll
-      for (int j = 0; j < kOutputs; ++j) sum[j] = stage == 0 ? lane[j] : sum[j] + lane[j];
-    }
-#pragma unroll
-    for (int j = 0; j < kOutputs; ++j) lane[j] = 0;
   }
 
 #pragma unroll
@@ -391,7 +488,7 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kThreads, 1) expert_kernel(LOCKSTEP_PARAMET
               token = j / 4 / kRowTiles * 8 + quad * 2 + j % 2;
     if (row > last_row || token >= count) continue;
     float value = sum[j];
-    if constexpr (kHasTwo) value = shared.format.total[j][t];
+    if constexpr (kHasTwo) value = shared.format.total[j / 4][t].value[j % 4];
     write_output(call, shared.slots[token], row, value);
   }
 }
@@ -609,6 +706,7 @@ ExpertRows walk_expert_rows(Runtime& runtime, std::byte* room, DType dtype, cons
   out.scales = reinterpret_cast<float*>(room + values);
   const bool is_paired = dtype == DType::iq2_xxs;
   for (int h = 0; h < 2 && dtype == DType::q2_k; ++h) out.half_sums[h] = out.scales + (h + 1) * (values / kBlock);
+  if (dtype == DType::q2_k) out.sum_parts = reinterpret_cast<std::uint32_t*>(out.half_sums[0]);
   out.rows = x.rows;
   launch(runtime, walk_kernel, {blocks_for(values / 16, 256)}, 256, 0, out, x, walk_of(x.width), is_paired);
   return out;

@@ -12,7 +12,8 @@ namespace lockstep::gpu {
 struct ExpertRows {
   std::int8_t* codes = nullptr;
   float* scales = nullptr;
-  float* half_sums[2] = {};  // of the codes, as floats; for Q2_K alone
+  float* half_sums[2] = {};            // of the codes, as floats; for Q2_K alone, on WMMA
+  std::uint32_t* sum_parts = nullptr;  // on mma instead: of both halves, in parts (expert_tile.cu)
   int rows = 0;
 };
 

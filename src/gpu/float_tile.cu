@@ -4,13 +4,16 @@
 // has the place outside and the octet inside: sixteen values are one stage, and one accumulator set is hot. The lane's
 // sum lies in registers too, touched once a stage; column and chunk, touched at the end of a lane, in shared memory,
 // or, on HIP, whose threads have more registers and blocks less memory, beside it. Weights and activations are first
-// laid out in the order of the walk, in room that is handed over: a fraction of a percent of the time. Roofline: 128
-// fma a clock and multiprocessor; docs/numerics.md has what the order costs.
+// laid out as floats in the order of the walk, tile by tile, in room that is handed over: a stage is two contiguous
+// pieces that are copied as they are, and the kernel issues little but fmas. Where tiles are few, a block makes one
+// column of a chunk, and a small kernel adds the columns. Roofline: 128 fma a clock and multiprocessor;
+// docs/numerics.md has what the order costs.
 #include <bit>
 
 #include "base/error.h"
 #include "gpu/async_copy.h"
 #include "gpu/float_tile.h"
+#include "gpu/fma_order.h"
 #include "numerics/order.h"
 
 namespace lockstep::gpu {
@@ -18,28 +21,30 @@ namespace lockstep::gpu {
 namespace {
 
 constexpr int kStage = 16;  // values of a stage
-constexpr int kLaneValues = kStage * kOctet, kWalkThreads = 256;
+constexpr int kWalkThreads = 256, kWalkValues = 128;
+constexpr int kTileRows = 64, kTileTokens = 128;
+constexpr int kMostRows = 1 << 14;  // of a matrix that are laid out at a time
 
-/// A tile, of which a thread makes kRowFours times four rows by kTokenFours times four tokens.
-template <int kTileRows, int kTileTokens, int kRowFours, int kTokenFours>
+/// How a block shares a tile out: a thread makes kRowFours times four rows by kTokenFours times four tokens.
+template <int kRowFours, int kTokenFours>
 struct Shape {
-  static constexpr int rows = kTileRows, tokens = kTileTokens, row_fours = kRowFours, token_fours = kTokenFours;
-  static constexpr int row_threads = rows / (4 * row_fours), token_threads = tokens / (4 * token_fours);
+  static constexpr int row_fours = kRowFours, token_fours = kTokenFours;
+  static constexpr int row_threads = kTileRows / (4 * row_fours), token_threads = kTileTokens / (4 * token_fours);
   static constexpr int threads = row_threads * token_threads, outputs = 16 * row_fours * token_fours;
-#if defined(LOCKSTEP_HAS_WMMA)
-  static constexpr std::size_t sets_bytes = 0;
-#else
-  static constexpr std::size_t sets_bytes = 2 * sizeof(float) * outputs * threads;
-#endif
 };
-/// Two blocks a multiprocessor, which do not wait for each other. The small tiles are for where there would be few.
-using Usual = Shape<64, 128, 1, 2>;
-using Small = Shape<64, 64, 1, 1>;
+#if defined(LOCKSTEP_HAS_WMMA)
+using Usual = Shape<1, 2>;  // all four sets of sums are registers
+constexpr std::size_t kSetsBytes = 0;
+#else
+using Usual = Shape<2, 2>;  // two blocks a multiprocessor, which do not wait for each other
+constexpr std::size_t kSetsBytes = 2 * sizeof(float) * Usual::outputs * Usual::threads;
+#endif
+constexpr int kThreads = Usual::threads, kOutputs = Usual::outputs;
 
 /// The walk through a row: chunks, columns, lanes of a column, places, octets.
 struct Walk {
   int chunk, lanes, lane_bits;  // the first two are powers of two
-  LOCKSTEP_DEVICE int column_lanes() const { return lanes / kColumns; }
+  LOCKSTEP_HOST_DEVICE int column_lanes() const { return lanes / kColumns; }
   /// Where the walk has value k.
   LOCKSTEP_DEVICE int place_of(int k) const {
     const int octet = (k & (chunk - 1)) / kOctet, lane = octet & (lanes - 1);
@@ -48,103 +53,107 @@ struct Walk {
   }
 };
 
+LOCKSTEP_HOST_DEVICE constexpr int chunks_of(int width) { return (width + kChunk - 1) / kChunk; }
+
 struct Call {
   ProductList list;
   Walk walk;
-  const std::uint16_t* weights[kMostParts];  // [rows][place in the walk]
-  const float* tokens;                       // [place in the walk][padded]
-  int padded;
+  const float* weights[kMostParts];  // [tiles of rows][place in the walk][kTileRows]
+  const float* tokens;               // [tiles of tokens][place in the walk][kTileTokens]
+  int first_tile;                    // of rows, of this launch
+  float* columns;                    // [tiles of rows][columns of all chunks][tokens][kTileRows], if a block makes one
 };
 
-/// A thread a lane of a row.
-LOCKSTEP_KERNEL void walk_weights_kernel(std::uint16_t* out, Matrix w, Walk walk) {
-  follow_launch();
-  const int row_lanes = w.width / kLaneValues;
-  const std::int64_t item = static_cast<std::int64_t>(block_x()) * block_threads() + thread_index();
-  const std::int64_t row = item / row_lanes;
-  if (row >= w.rows) return;
-  const int chunk = static_cast<int>(item % row_lanes) / walk.lanes,
-            lane = static_cast<int>(item % row_lanes) % walk.lanes;
-  const int first = chunk * walk.chunk + lane * kOctet;
-  const std::uint8_t* from = w.data + row * w.row_bytes + 2 * first;
-  Words4 octet[kStage];
-#pragma unroll
-  for (int i = 0; i < kStage; ++i) octet[i] = load_once(from + 2 * i * walk.lanes * kOctet);
-  auto* to = reinterpret_cast<std::uint32_t*>(out + row * w.width + walk.place_of(first));
-#pragma unroll
-  for (int place = 0; place < kOctet; ++place)
-#pragma unroll
-    for (int i = 0; i < kStage; i += 2) {
-      const std::uint32_t low = octet[i].word[place / 2], high = octet[i + 1].word[place / 2];
-      to[(place * kStage + i) / 2] = place % 2 == 0 ? (low & 0xffffu) | high << 16 : low >> 16 | (high & 0xffff0000u);
-    }
-}
+/// Rows that are laid out; behind the last one it stands again.
+struct FloatRows {
+  ConstRows x;
+  LOCKSTEP_DEVICE const float* row(int i) const { return x.data + (i < x.rows ? i : x.rows - 1) * x.stride; }
+  LOCKSTEP_DEVICE static float value(const float* at) { return *at; }
+};
+struct HalfRows {
+  Matrix w;
+  LOCKSTEP_DEVICE const std::uint16_t* row(int i) const {
+    return reinterpret_cast<const std::uint16_t*>(w.data + (i < w.rows ? i : w.rows - 1) * w.row_bytes);
+  }
+  LOCKSTEP_DEVICE static float value(const std::uint16_t* at) {
+    std::uint16_t half;
+    load_once(half, at);
+    return widen_f16(half);
+  }
+};
 
-/// 32 values of 32 tokens.
-LOCKSTEP_KERNEL void walk_tokens_kernel(float* out, ConstRows x, Walk walk, int padded) {
+/// 128 values of 32 rows. out [tiles of rows][width][tile].
+template <class From>
+LOCKSTEP_KERNEL void walk_kernel(float* out, LOCKSTEP_PARAMETER From from, Walk walk, int width, int tile) {
   follow_launch();
-  LOCKSTEP_SHARED float values[kWarp][kWarp + 1];
-  const int first_token = block_y() * kWarp, first_k = block_x() * kWarp, lane = lane_index();
-  for (int t = thread_index() / kWarp; t < kWarp; t += block_threads() / kWarp) {
-    const int token = first_token + t < x.rows ? first_token + t : x.rows - 1;
-    values[t][lane] = x.data[token * x.stride + first_k + lane];
+  constexpr int kWarps = kWalkThreads / kWarp;
+  LOCKSTEP_SHARED float values[kWarp][kWalkValues + 1];
+  const int first_row = block_y() * kWarp, first_k = block_x() * kWalkValues, lane = lane_index(),
+            warp = thread_index() / kWarp;
+#pragma unroll
+  for (int r = warp; r < kWarp; r += kWarps) {
+    const auto* row = from.row(first_row + r) + first_k + lane;
+#pragma unroll
+    for (int k = 0; k < kWalkValues; k += kWarp) values[r][lane + k] = from.value(row + k);
   }
   block_barrier();
-  for (int k = thread_index() / kWarp; k < kWarp; k += block_threads() / kWarp)
-    out[static_cast<std::int64_t>(walk.place_of(first_k + k)) * padded + first_token + lane] = values[lane][k];
+  float* const to = out + static_cast<std::int64_t>(first_row / tile) * tile * width + first_row % tile + lane;
+  for (int octet = warp; octet < kWalkValues / kOctet; octet += kWarps) {
+    float* at = to + walk.place_of(first_k + octet * kOctet) * tile;
+#pragma unroll
+    for (int k = 0; k < kOctet; ++k, at += kStage * tile) *at = values[lane][octet * kOctet + k];
+  }
 }
 
-/// Grid: tiles of tokens, tiles of rows of all products.
-template <class S>
+/// The product that a tile of rows belongs to.
+LOCKSTEP_DEVICE int part_of(const Call& call, int tile) {
+  int part = 0;
+  while (part + 1 < call.list.count && tile >= call.list.first_block[part + 1]) ++part;
+  return part;
+}
+
+/// Grid: tiles of tokens, tiles of rows of all products, columns of all chunks or one for all.
+template <class S, bool kIsColumn>
 LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(S::threads, 2) float_tile_kernel(LOCKSTEP_PARAMETER Call call) {
-  constexpr int kThreads = S::threads, kOutputs = S::outputs, kRows = 4 * S::row_fours, kTokens = 4 * S::token_fours;
+  constexpr int kRows = 4 * S::row_fours, kTokens = 4 * S::token_fours;
 #if defined(LOCKSTEP_HAS_WMMA)
   float sets[2][kOutputs];  // columns, then chunks
 #else
   // Columns, then chunks: [2][kOutputs / 4][kThreads], each entry a thread's own.
   LOCKSTEP_DYNAMIC_SHARED(Floats4, sets);
 #endif
-  LOCKSTEP_SHARED LOCKSTEP_ALIGNED(16) float w[2][kStage][S::rows];
-  LOCKSTEP_SHARED LOCKSTEP_ALIGNED(16) float x[2][kStage][S::tokens];
+  LOCKSTEP_SHARED LOCKSTEP_ALIGNED(16) float w[2][kStage][kTileRows];
+  LOCKSTEP_SHARED LOCKSTEP_ALIGNED(16) float x[2][kStage][kTileTokens];
   follow_launch();
-  int part = 0;
-  while (part + 1 < call.list.count && block_y() >= call.list.first_block[part + 1]) ++part;
+  const int tile = block_y() + call.first_tile, part = part_of(call, tile);
   const Product& p = call.list.part[part];
-  const int t = thread_index(), warp = t / kWarp, in_warp = t % kWarp;
-  const int first_token = block_x() * S::tokens, first_row = (block_y() - call.list.first_block[part]) * S::rows;
+  const int t = thread_index(), warp = t / kWarp, in_warp = t % kWarp, width = p.w.width;
+  const int row_tile = tile - call.list.first_block[part];
   // Threads in squares of two by two: loads of 16 bytes by half a warp take one pass where neighbours, or neighbours
   // but one, read the same.
   constexpr int kDown = S::row_threads / 8, kNextRow = 4 * S::row_threads, kNextToken = 4 * S::token_threads;
   const int tile_row = (warp % kDown * 8 + in_warp / 4 % 4 * 2 + in_warp % 2) * 4,
             tile_token = (warp / kDown * 4 + in_warp / 16 * 2 + in_warp / 2 % 2) * 4;
-  constexpr int kLoad = kStage * S::rows / kThreads;  // weights of a stage that a thread brings
-  const int load_row = t % S::rows, load_k = t / S::rows * kLoad, last_row = p.w.rows - 1;
-  const std::uint16_t* from_row =
-      call.weights[part] +
-      static_cast<std::int64_t>(first_row + load_row < last_row ? first_row + load_row : last_row) * p.w.width + load_k;
-  const int stages = p.w.width / kStage;
+  const int column_stages = call.walk.column_lanes() * kOctet;
+  const int first_stage = kIsColumn ? block_z() * column_stages : 0,
+            stages = kIsColumn ? column_stages : width / kStage;
 
-  constexpr int kRowThreads = S::tokens / 4, kStepTokens = kThreads / kRowThreads, kTokenCopies = kStage / kStepTokens;
-  Copies<kTokenCopies> copies;
-  const auto fetch_tokens = [&](int stage) {
-    const int first = t / kRowThreads;
+  constexpr int kRowCopies = kStage * kTileRows / 4 / kThreads, kTokenCopies = kStage * kTileTokens / 4 / kThreads;
+  const float* from_rows =
+      call.weights[part] + (static_cast<std::int64_t>(row_tile) * width + first_stage * kStage) * kTileRows + 4 * t;
+  const float* from_tokens =
+      call.tokens + (static_cast<std::int64_t>(block_x()) * width + first_stage * kStage) * kTileTokens + 4 * t;
+  Copies<kRowCopies + kTokenCopies> copies;
+  const auto fetch = [&](int stage) {
 #pragma unroll
-    for (int k = first; k < kStage; k += kStepTokens) {
-      const int column = t % kRowThreads * 4;
-      copies.begin((k - first) / kStepTokens, &x[stage % 2][k][column],
-                   call.tokens + static_cast<std::int64_t>(stage * kStage + k) * call.padded + first_token + column);
-    }
+    for (int i = 0; i < kRowCopies; ++i)
+      copies.begin(i, &w[stage % 2][0][0] + 4 * (t + i * kThreads), from_rows + 4 * i * kThreads);
+#pragma unroll
+    for (int i = 0; i < kTokenCopies; ++i)
+      copies.begin(kRowCopies + i, &x[stage % 2][0][0] + 4 * (t + i * kThreads), from_tokens + 4 * i * kThreads);
     copies.end_group();
-  };
-  Words2 raw[kLoad / 4];
-  const auto fetch_weights = [&](int stage) {
-#pragma unroll
-    for (int i = 0; i < kLoad / 4; ++i) raw[i] = *reinterpret_cast<const Words2*>(from_row + stage * kStage + 4 * i);
-  };
-  const auto store_weights = [&](int stage) {
-#pragma unroll
-    for (int i = 0; i < kLoad; ++i)
-      w[stage % 2][load_k + i][load_row] = widen_f16(raw[i / 4].word[i % 4 / 2] >> (16 * (i % 2)) & 0xffffu);
+    from_rows += kStage * kTileRows;
+    from_tokens += kStage * kTileTokens;
   };
   float chain[kOutputs], lane[kOutputs];
 #if defined(LOCKSTEP_HAS_WMMA)
@@ -195,56 +204,86 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(S::threads, 2) float_tile_kernel(LOCKSTEP_P
 #pragma unroll
       for (int i = 0; i < kTokens; ++i)
 #pragma unroll
-        for (int r = 0; r < kRows; ++r)
-          sum[i * kRows + r] = fma_f32(tokens[i / 4].value[i % 4], rows[r / 4].value[r % 4], sum[i * kRows + r]);
+        for (int j = 0; j < kRows; ++j) {
+          const int r = i % 2 == 0 ? j : kRows - 1 - j;
+          sum[i * kRows + r] = fma_in_order(tokens[i / 4].value[i % 4], rows[r / 4].value[r % 4], sum[i * kRows + r]);
+        }
     }
   };
-  const auto next_stage = [&](int stage) {  // what `stage` needs is in shared memory when it returns
-    copies.wait();
-    block_barrier();
-    if (stage + 1 >= stages) return;
-    fetch_tokens(stage + 1);
-    store_weights(stage + 1);
-    fetch_weights(stage + 2 < stages ? stage + 2 : stages - 1);
+  const auto clear_lane = [&] {
+#pragma unroll
+    for (int j = 0; j < kOutputs; ++j) lane[j] = -0.0f;  // to which anything can be added, and stays what it is
   };
+  // In `out` stand all rows of the product, or those of this tile.
+  const int tokens = p.out.rows, first_row = row_tile * kTileRows, used_rows = p.w.rows - first_row;
+  float* const out =
+      kIsColumn ? call.columns + (static_cast<std::int64_t>(block_y()) * kColumns * chunks_of(width) + block_z()) *
+                                     tokens * kTileRows
+                : p.out.data + first_row;
+  const std::ptrdiff_t out_stride = kIsColumn ? kTileRows : p.out.stride;
   const auto write = [&](const float(&value)[kOutputs], bool is_first) {
 #pragma unroll
     for (int j = 0; j < kOutputs; ++j) {
-      const int row = first_row + tile_row + j % kRows / 4 * kNextRow + j % 4;
-      const int token = first_token + tile_token + j / kRows / 4 * kNextToken + j / kRows % 4;
-      if (row > last_row || token >= p.out.rows) continue;
-      float& to = p.out.data[token * p.out.stride + row];
+      const int row = tile_row + j % kRows / 4 * kNextRow + j % 4;
+      const int token = block_x() * kTileTokens + tile_token + j / kRows / 4 * kNextToken + j / kRows % 4;
+      if (row >= used_rows || token >= tokens) continue;
+      float& to = out[token * out_stride + row];
       to = is_first ? value[j] : to + value[j];
     }
   };
 
-  fetch_tokens(0);
-  fetch_weights(0);
-  store_weights(0);
-  fetch_weights(1);
-  const int lanes = call.walk.lanes, column_lanes = call.walk.column_lanes();
-  int stage = 0;
-  for (int chunk = 0; chunk < p.w.width / call.walk.chunk; ++chunk) {
+  fetch(0);
+  clear_lane();
+  const int column_lanes = call.walk.column_lanes(), lanes = call.walk.lanes;
+  int lane_walk = 0;  // of a chunk
 #pragma unroll 1
-    for (int lane_walk = 0; lane_walk < lanes; ++lane_walk) {
-      next_stage(stage);
-      compute(stage, lane);  // the first place is the lane's own chain
-      ++stage;
-#pragma unroll 1
-      for (int place = 1; place < kOctet; ++place, ++stage) {
-        next_stage(stage);
-        compute(stage, chain);
+  for (int stage = 0; stage < stages; ++stage) {
+    copies.wait();
+    block_barrier();
+    if (stage + 1 < stages) fetch(stage + 1);
+    compute(stage, chain);
 #pragma unroll
-        for (int j = 0; j < kOutputs; ++j) lane[j] = lane[j] + chain[j];
-      }
-      add_to_set(0, lane, lane_walk % column_lanes == 0);
-      if (lane_walk % column_lanes != column_lanes - 1) continue;
-      read_set(0, chain);
-      add_to_set(1, chain, lane_walk < column_lanes);
+    for (int j = 0; j < kOutputs; ++j) lane[j] = lane[j] + chain[j];
+    if (stage % kOctet != kOctet - 1) continue;
+    add_to_set(0, lane, lane_walk % column_lanes == 0);
+    clear_lane();
+    if (++lane_walk % column_lanes != 0) continue;
+    read_set(0, chain);
+    if constexpr (kIsColumn) {
+      write(chain, true);
+      return;
     }
+    add_to_set(1, chain, lane_walk == column_lanes);
+    if (lane_walk != lanes) continue;
+    lane_walk = 0;
     read_set(1, chain);
-    write(chain, chunk == 0);
+    write(chain, stage * kStage < call.walk.chunk);
   }
+}
+
+/// Adds float_tile_kernel's columns, then chunks, in ascending order. Grid: tokens, tiles of rows of this launch.
+LOCKSTEP_KERNEL void add_columns_kernel(LOCKSTEP_PARAMETER Call call) {
+  follow_launch();
+  const int tile = block_y() + call.first_tile, part = part_of(call, tile);
+  const Product& p = call.list.part[part];
+  const int row_in_tile = thread_index() % kTileRows, first_row = (tile - call.list.first_block[part]) * kTileRows,
+            token = block_x() * (kWalkThreads / kTileRows) + thread_index() / kTileRows;
+  if (first_row + row_in_tile >= p.w.rows || token >= p.out.rows) return;
+  const int chunks = chunks_of(p.w.width);
+  const std::int64_t next = static_cast<std::int64_t>(p.out.rows) * kTileRows;
+  const float* from = call.columns + static_cast<std::int64_t>(block_y()) * kColumns * chunks * next +
+                      static_cast<std::int64_t>(token) * kTileRows + row_in_tile;
+  float total = 0;
+  for (int chunk = 0; chunk < chunks; ++chunk, from += kColumns * next) {
+    float column[kColumns];
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) column[c] = from[c * next];
+    float sum = column[0];
+#pragma unroll
+    for (int c = 1; c < kColumns; ++c) sum = sum + column[c];
+    total = chunk == 0 ? sum : total + sum;
+  }
+  p.out.data[token * p.out.stride + first_row + row_in_tile] = total;
 }
 
 Walk walk_of(int width) {
@@ -252,7 +291,33 @@ Walk walk_of(int width) {
   return {chunk, lanes, static_cast<int>(std::bit_width(static_cast<unsigned>(lanes))) - 1};
 }
 
-int padded_of(int tokens) { return (tokens + Usual::tokens - 1) / Usual::tokens * Usual::tokens; }
+std::size_t round_up(int count, int step) {
+  return static_cast<std::size_t>(count + step - 1) / static_cast<std::size_t>(step) * static_cast<std::size_t>(step);
+}
+std::size_t padded_tokens(const Product* products) { return round_up(products[0].out.rows, kTileTokens); }
+
+/// Tiles of rows, first those that blocks make whole. The others would leave much of the device idle: a block makes one
+/// column of them.
+struct RowTiles {
+  int whole = 0, by_column = 0;
+};
+RowTiles row_tiles(const Runtime& runtime, const Product* products, int count) {
+  int rows = 0;
+  for (int i = 0; i < count; ++i) rows += static_cast<int>(blocks_for(products[i].w.rows, kTileRows));
+  const int beside = static_cast<int>(padded_tokens(products)) / kTileTokens, places = 2 * runtime.multiprocessors(),
+            rest = rows * beside % places;
+  const int whole = 4 * rest < 3 * places ? (rows * beside - rest) / beside : rows;
+  return {whole, rows - whole};
+}
+
+/// Rows of a product that are multiplied at a time.
+Product piece_of(const Product& p, int first) {
+  Product piece = p;
+  piece.w.data += static_cast<std::int64_t>(first) * p.w.row_bytes;
+  piece.w.rows = p.w.rows - first < kMostRows ? p.w.rows - first : kMostRows;
+  piece.out = p.out.columns(first, piece.w.rows);
+  return piece;
+}
 
 }  // namespace
 
@@ -263,57 +328,67 @@ bool can_tile_floats(const Runtime& runtime, DType dtype, const Product* product
   if (width % kChunk != 0 && width != kChunk / 2 && width != kChunk / 4) return false;
   for (int i = 0; i < count; ++i)
     if (products[i].expert != nullptr || products[i].rows_a_group > 0 || products[i].w.rows < kFewRows ||
-        products[i].w.row_bytes % 16 != 0)
+        (count > 1 && products[i].w.rows > kMostRows))
       return false;
-  return Usual::sets_bytes + 2 * sizeof(float) * kStage * (Usual::rows + Usual::tokens) <= runtime.most_shared_bytes();
+  return kSetsBytes + 2 * sizeof(float) * kStage * (kTileRows + kTileTokens) <= runtime.most_shared_bytes();
 }
 
-std::size_t float_tile_bytes(const Product* products, int count) {
-  std::size_t bytes = sizeof(float) * static_cast<std::size_t>(products[0].w.width) *
-                      static_cast<std::size_t>(padded_of(products[0].out.rows));
-  for (int i = 0; i < count; ++i)
-    bytes += 2 * static_cast<std::size_t>(products[i].w.width) * static_cast<std::size_t>(products[i].w.rows);
-  return bytes;
+std::size_t float_tile_bytes(const Runtime& runtime, const Product* products, int count) {
+  if (count == 1 && products[0].w.rows > kMostRows) {
+    const Product first = piece_of(products[0], 0),
+                  last = piece_of(products[0], (products[0].w.rows - 1) / kMostRows * kMostRows);
+    const std::size_t of_first = float_tile_bytes(runtime, &first, 1), of_last = float_tile_bytes(runtime, &last, 1);
+    return of_first > of_last ? of_first : of_last;
+  }
+  const auto width = static_cast<std::size_t>(products[0].w.width);
+  std::size_t rows = padded_tokens(products);
+  for (int i = 0; i < count; ++i) rows += round_up(products[i].w.rows, kTileRows);
+  const auto columns = static_cast<std::size_t>(kColumns * chunks_of(products[0].w.width) *
+                                                row_tiles(runtime, products, count).by_column);
+  return sizeof(float) * (rows * width + columns * static_cast<std::size_t>(products[0].out.rows) * kTileRows);
 }
 
 void multiply_float_tiles(Runtime& runtime, const Product* products, int count, std::byte* room) {
-  const int width = products[0].w.width, tokens = products[0].out.rows;
-  Call call;
-  int tiles = 0;
-  for (int i = 0; i < count; ++i)
-    tiles += static_cast<int>(blocks_for(products[i].w.rows, Usual::rows) * blocks_for(tokens, Usual::tokens));
-  const bool is_small = tiles < runtime.multiprocessors();
-  call.list = list_of(products, count, is_small ? Small::rows : Usual::rows);
-  call.walk = walk_of(width);
-  call.padded = padded_of(tokens);
-  auto* const walked = reinterpret_cast<float*>(room);
-  call.tokens = walked;
-  auto* weights = reinterpret_cast<std::uint16_t*>(walked + static_cast<std::int64_t>(width) * call.padded);
-  launch(runtime, walk_tokens_kernel,
-         {static_cast<unsigned>(width / kWarp), static_cast<unsigned>(call.padded / kWarp)}, kWalkThreads, 0, walked,
-         products[0].values, call.walk, call.padded);
-  for (int i = 0; i < count; ++i) {
-    const Matrix& w = products[i].w;
-    launch(runtime, walk_weights_kernel, {blocks_for(static_cast<std::int64_t>(w.rows) * (width / kLaneValues), 128)},
-           128, 0, weights, w, call.walk);
-    call.weights[i] = weights;
-    weights += static_cast<std::int64_t>(w.rows) * width;
+  if (count == 1 && products[0].w.rows > kMostRows) {
+    for (int first = 0; first < products[0].w.rows; first += kMostRows) {
+      const Product piece = piece_of(products[0], first);
+      multiply_float_tiles(runtime, &piece, 1, room);
+    }
+    return;
   }
-  const auto start = [&]<class S>(S) {
-    launch(runtime, float_tile_kernel<S>,
-           {static_cast<unsigned>(call.padded / S::tokens), static_cast<unsigned>(call.list.first_block[count])},
-           S::threads, S::sets_bytes, call);
-  };
-  if (is_small)
-    start(Small());
-  else
-    start(Usual());
+  const int width = products[0].w.width;
+  const auto tokens = static_cast<unsigned>(padded_tokens(products));
+  Call call = {};
+  call.list = list_of(products, count, kTileRows);
+  call.walk = walk_of(width);
+  auto* next = reinterpret_cast<float*>(room);
+  call.tokens = next;
+  launch(runtime, walk_kernel<FloatRows>, {static_cast<unsigned>(width / kWalkValues), tokens / kWarp}, kWalkThreads, 0,
+         next, FloatRows{products[0].values}, call.walk, width, kTileTokens);
+  next += static_cast<std::size_t>(tokens) * static_cast<std::size_t>(width);
+  for (int i = 0; i < count; ++i) {
+    const auto rows = static_cast<unsigned>(round_up(products[i].w.rows, kTileRows));
+    call.weights[i] = next;
+    launch(runtime, walk_kernel<HalfRows>, {static_cast<unsigned>(width / kWalkValues), rows / kWarp}, kWalkThreads, 0,
+           next, HalfRows{products[i].w}, call.walk, width, kTileRows);
+    next += static_cast<std::size_t>(rows) * static_cast<std::size_t>(width);
+  }
+  call.columns = next;
+  const RowTiles tiles = row_tiles(runtime, products, count);
+  const auto whole = static_cast<unsigned>(tiles.whole), by_column = static_cast<unsigned>(tiles.by_column);
+  launch(runtime, float_tile_kernel<Usual, false>, {tokens / kTileTokens, whole}, kThreads, kSetsBytes, call);
+  call.first_tile = tiles.whole;
+  launch(runtime, float_tile_kernel<Usual, true>,
+         {tokens / kTileTokens, by_column, static_cast<unsigned>(kColumns * chunks_of(width))}, kThreads, kSetsBytes,
+         call);
+  launch(runtime, add_columns_kernel, {blocks_for(products[0].out.rows, kWalkThreads / kTileRows), by_column},
+         kWalkThreads, 0, call);
 }
 
 void prepare_float_tiles([[maybe_unused]] Runtime& runtime) {
-  if constexpr (Usual::sets_bytes > 0) {
-    runtime.allow_shared(reinterpret_cast<const void*>(&float_tile_kernel<Usual>), Usual::sets_bytes);
-    runtime.allow_shared(reinterpret_cast<const void*>(&float_tile_kernel<Small>), Small::sets_bytes);
+  if constexpr (kSetsBytes > 0) {
+    runtime.allow_shared(reinterpret_cast<const void*>(&float_tile_kernel<Usual, false>), kSetsBytes);
+    runtime.allow_shared(reinterpret_cast<const void*>(&float_tile_kernel<Usual, true>), kSetsBytes);
   }
 }
 

@@ -5,6 +5,7 @@
 #include "gpu/gpu_ops.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstring>
@@ -14,6 +15,7 @@
 
 #include "base/error.h"
 #include "gpu/expert_tile.h"
+#include "gpu/float_few.h"
 #include "gpu/float_tile.h"
 #include "gpu/index_tile.h"
 #include "gpu/kernels.h"
@@ -22,6 +24,8 @@
 #include "gpu/planes.h"
 #include "gpu/recorder.h"
 #include "gpu/telemetry.h"
+#include "gpu/thin_experts.h"
+#include "gpu/thin_matmul.h"
 #include "gpu/tile.h"
 #include "tensor/tables.h"
 
@@ -32,6 +36,8 @@ constexpr std::size_t kRoomBytes = std::size_t{512} << 20;  // what an op's own 
 constexpr std::size_t kStageBytes = std::size_t{64} << 20;  // of a weight on its way in
 constexpr int kMostRecorded = 128;                          // tokens of a step that is worth a recording
 constexpr int kFewTokens = 8;                               // up to so many, matrix-vector kernels
+constexpr int kFewExpertTokens = 95;  // up to so many, experts slot by slot: tokens hardly share them
+constexpr int kFewestThinTokens = 96, kMostThinTokens = 400;  // what thin_experts.h is the fastest for
 
 Tables make_tables() {
   Tables t = {};
@@ -71,6 +77,8 @@ class GpuOps final : public Ops {
     prepare_attend(runtime_);
     prepare_matvecs(runtime_);
     prepare_gated(runtime_);
+    prepare_thin(runtime_);
+    prepare_thin_experts(runtime_);
     prepare_tiles(runtime_);
     prepare_expert_tiles(runtime_);
     prepare_index_tiles(runtime_);
@@ -151,31 +159,31 @@ class GpuOps final : public Ops {
     multiply_many(parts, products, parts.front().out.rows > kFewTokens);
   }
   void matmul_experts_many(std::span<const Part> parts, const Input& x, const Route& route, bool x_per_slot) override {
-    if (route.rows > kFewTokens) {
-      const Weight& first = *parts.front().weight;
-      const bool is_alike = std::all_of(parts.begin(), parts.end(), [&](const Part& part) {
-        return part.weight->dtype == first.dtype && part.weight->planes == first.planes;
-      });
-      if (!is_alike || !can_tile_experts(runtime_, first.dtype, first.width))
-        return Ops::matmul_experts_many(parts, x, route, x_per_slot);
-      return multiply_by_experts(parts, x, route, x_per_slot);
-    }
+    const Weight& first = *parts.front().weight;
+    const bool is_alike = std::all_of(parts.begin(), parts.end(), [&](const Part& part) {
+      return part.weight->dtype == first.dtype && part.weight->planes == first.planes;
+    });
     std::vector<Product> products;
     for (const Part& part : parts) {
       products.push_back(product_of(part.out, *part.weight, x));
       products.back().expert = route.expert;
       products.back().x_share = x_per_slot ? 1 : route.used;
     }
-    multiply_many(parts, products, false);
+    if (is_alike && takes_thin(first, products, route)) return multiply_thin_of(first, products, route);
+    if (route.rows <= kFewExpertTokens) return multiply_many(parts, products, false);
+    if (!is_alike || !can_tile_experts(runtime_, first.dtype, first.width))
+      return Ops::matmul_experts_many(parts, x, route, x_per_slot);
+    multiply_by_experts(parts, x, route, x_per_slot);
   }
 
   void matmul_experts_gated(Rows gate, Rows up, Rounded rounded, const Weight& gate_weight, const Weight& up_weight,
                             const Input& x, const Route& route, float limit) override {
-    if (route.rows <= kFewTokens && gate_weight.dtype == up_weight.dtype) {
+    if (route.rows <= kFewExpertTokens && gate_weight.dtype == up_weight.dtype) {
       Product gates = product_of(gate, gate_weight, x), ups = product_of(up, up_weight, x);
       gates.expert = ups.expert = route.expert;
       gates.x_share = ups.x_share = route.used;
-      if (multiply_gated(runtime_, gate_weight.dtype, gates, ups, rounded, route.weight, limit)) {
+      if (!takes_thin(gate_weight, std::array{gates, ups}, route) &&
+          multiply_gated(runtime_, gate_weight.dtype, gates, ups, rounded, route.weight, limit)) {
         gated_by_ = route.expert;
         return;
       }
@@ -185,13 +193,17 @@ class GpuOps final : public Ops {
 
   void matmul_expand(Rows streams, Rows y, const Weight& w, const Input& x, ConstRows coefficients) override {
     const FormatKernels* kernels = kernels_of(w.dtype);
-    if (y.rows > kFewTokens || kernels == nullptr || streams.width != 4 * y.width)
-      return Ops::matmul_expand(streams, y, w, x, coefficients);
-    do_postponed();
     Product p = product_of(y, w, x);
     p.streams = streams;
     p.coefficients = coefficients;
-    kernels->multiply(runtime_, &p, 1);
+    const bool is_thin = can_thin(runtime_, w.dtype, &p, 1);
+    if ((y.rows > kFewTokens && !is_thin) || kernels == nullptr || streams.width != 4 * y.width)
+      return Ops::matmul_expand(streams, y, w, x, coefficients);
+    do_postponed();
+    if (is_thin)
+      multiply_thin(runtime_, &p, 1);
+    else
+      kernels->multiply(runtime_, &p, 1);
   }
 
   void matmul_grouped(Rows out, const Weight& w, const Input& x, int groups) override {
@@ -199,17 +211,18 @@ class GpuOps final : public Ops {
   }
 
   void matmul_experts(Rows out, const Weight& w, const Input& x, const Route& route, bool x_per_slot) override {
-    if (route.rows > kFewTokens && can_tile_experts(runtime_, w.dtype, w.width)) {
-      const Part part = {out, &w};
-      return multiply_by_experts({&part, 1}, x, route, x_per_slot);
-    }
     Product p = product_of(out, w, x);
     p.expert = route.expert;
     p.x_share = x_per_slot ? 1 : route.used;
     p.is_expert_known = route.expert == gated_by_;
     const FormatKernels* kernels = kernels_of(w.dtype);
     if (kernels == nullptr) return multiply_floats(runtime_, w.dtype, &p, 1);
-    if (route.rows <= kFewTokens || !can_tile(runtime_, kernels->kind, kernels->has_min, w.width, 0))
+    if (takes_thin(w, std::span(&p, 1), route)) return multiply_thin_of(w, std::span(&p, 1), route);
+    if (route.rows > kFewExpertTokens && can_tile_experts(runtime_, w.dtype, w.width)) {
+      const Part part = {out, &w};
+      return multiply_by_experts({&part, 1}, x, route, x_per_slot);
+    }
+    if (route.rows <= kFewExpertTokens || !can_tile(runtime_, kernels->kind, kernels->has_min, w.width, 0))
       return kernels->multiply(runtime_, &p, 1);
     multiply_sorted(p, *kernels, w.planes);
   }
@@ -240,7 +253,7 @@ class GpuOps final : public Ops {
   }
   void rotate_hadamard_fp4(Rows x, int head_width, ConstRows table) override {
     LOCKSTEP_CHECK(head_width % kFp4Block == 0 && head_width <= 1024);
-    if (x.rows <= kFewTokens || !rotate_hadamard_fp4_many(runtime_, x, head_width, table))
+    if (!rotate_hadamard_fp4_many(runtime_, x, head_width, table))
       gpu::rotate_hadamard_fp4(runtime_, x, head_width, table);
   }
   void add_by_position(Rows x, ConstRows table, const Position* positions) override {
@@ -338,6 +351,8 @@ class GpuOps final : public Ops {
                                 int ratio, const Selection* selection, const float* sinks, float scale_by) {
     AttendCall call = {out,       queries, window_rows, window, ratio, most_visible(slices, ratio),
                        selection, sinks,   scale_by};
+    call.sequences = slices.size();
+    call.visible = call.bound;
     if (selection != nullptr) call.bound = std::min(call.bound, selection->capacity);
     return call;
   }
@@ -398,7 +413,12 @@ class GpuOps final : public Ops {
   void run_both(const std::function<void()>& first, const std::function<void()>& second) override {
     if (is_beside_) return Ops::run_both(first, second);
     const bool is_forked = recorder_.is_recording();  // without a recording one order is as good as another
-    if (is_forked) runtime_.fork();
+    if (is_forked && postponed_) {                    // a branch of its own: either part would wait for it
+      runtime_.fork(1);
+      do_postponed();
+      runtime_.switch_back();
+    }
+    if (is_forked) runtime_.fork(0);
     is_beside_ = true;
     try {
       second();
@@ -504,22 +524,24 @@ class GpuOps final : public Ops {
       if (is_done[i]) continue;
       const DType dtype = parts[i].weight->dtype;
       const FormatKernels* kernels = kernels_of(dtype);
-      if (kernels != nullptr && is_many) {
-        const Input x = {products[i].values, products[i].rounded};
-        multiply(parts[i].out, *parts[i].weight, x, 0);
-        continue;
-      }
       Product same[kMostParts];
+      std::size_t place[kMostParts] = {};
       int count = 0;
       for (std::size_t j = i; j < parts.size() && count < kMostParts; ++j) {
         if (is_done[j] || parts[j].weight->dtype != dtype) continue;
+        place[count] = j;
         same[count++] = products[j];
         is_done[j] = true;
       }
-      if (kernels != nullptr)
+      if (kernels == nullptr)
+        multiply_floats_by_shape(dtype, same, count);
+      else if (can_thin(runtime_, dtype, same, count))
+        multiply_thin(runtime_, same, count);
+      else if (!is_many)
         kernels->multiply(runtime_, same, count);
       else
-        multiply_floats_by_shape(dtype, same, count);
+        for (int k = 0; k < count; ++k)
+          multiply(parts[place[k]].out, *parts[place[k]].weight, {same[k].values, same[k].rounded}, 0);
     }
   }
 
@@ -527,7 +549,9 @@ class GpuOps final : public Ops {
     if (count == 1 && can_thin_floats(runtime_, dtype, *products))
       multiply_thin_floats(runtime_, *products, room(thin_float_bytes(*products)));
     else if (can_tile_floats(runtime_, dtype, products, count))
-      multiply_float_tiles(runtime_, products, count, room(float_tile_bytes(products, count)));
+      multiply_float_tiles(runtime_, products, count, room(float_tile_bytes(runtime_, products, count)));
+    else if (can_multiply_few(dtype, products, count))
+      multiply_few_floats(runtime_, dtype, products, count);
     else
       multiply_floats(runtime_, dtype, products, count);
   }
@@ -537,6 +561,7 @@ class GpuOps final : public Ops {
     p.rows_a_group = rows_a_group;
     const FormatKernels* kernels = kernels_of(w.dtype);
     if (kernels == nullptr) return multiply_floats_by_shape(w.dtype, &p, 1);
+    if (can_thin(runtime_, w.dtype, &p, 1)) return multiply_thin(runtime_, &p, 1);
     if (out.rows <= kFewTokens || !can_tile(runtime_, kernels->kind, kernels->has_min, w.width, rows_a_group))
       return kernels->multiply(runtime_, &p, 1);
     // A piece of the rows at a time, so that the room stays small; each is a matrix of its own.
@@ -571,17 +596,18 @@ class GpuOps final : public Ops {
     kernels->mend(runtime_, p, call.zeros);
   }
 
-  static std::size_t sort_bytes(int slots, int experts) {
-    const std::size_t words = static_cast<std::size_t>(slots + 3 * (experts + 1) + most_tiles(slots, experts));
-    return (sizeof(std::int32_t) * words + 255) / 256 * 256;
+  /// Whether experts have enough tokens each, and no more, for the kernel that decodes a weight once for eight of them.
+  bool takes_thin(const Weight& w, std::span<const Product> products, const Route& route) const {
+    return route.rows >= kFewestThinTokens && route.rows <= kMostThinTokens &&
+           can_thin_experts(runtime_, w.dtype, products.data(), static_cast<int>(products.size()), w.planes);
   }
+  void multiply_thin_of(const Weight& w, std::span<const Product> products, const Route& route) {
+    multiply_thin_experts(runtime_, w.dtype, products.data(), static_cast<int>(products.size()), w.planes,
+                          room(thin_expert_bytes(route.rows * route.used, w.planes)));
+  }
+
   ExpertSort sorted(std::byte* memory, const std::int32_t* expert, int slots, int experts) {
-    ExpertSort sort;
-    sort.order = reinterpret_cast<std::int32_t*>(memory);
-    sort.first_slot = sort.order + slots;
-    sort.used = sort.first_slot + experts + 1;
-    sort.first_tile = sort.used + experts + 1;
-    sort.tile_expert = sort.first_tile + experts + 1;
+    const ExpertSort sort = expert_sort_in(memory, slots, experts);
     sort_by_expert(runtime_, sort, expert, slots, experts);
     return sort;
   }
@@ -591,7 +617,7 @@ class GpuOps final : public Ops {
     const Weight& first = *parts.front().weight;
     const int slots = route.rows * route.used;
     const std::size_t x_bytes = expert_rows_bytes(first.dtype, x.rounded.rows, x.rounded.width);
-    std::byte* memory = room(x_bytes + sort_bytes(slots, first.planes));
+    std::byte* memory = room(x_bytes + expert_sort_bytes(slots, first.planes));
     ExpertCall call;
     call.x = walk_expert_rows(runtime_, memory, first.dtype, x.rounded);
     call.x_share = x_per_slot ? 1 : route.used;
@@ -617,11 +643,12 @@ class GpuOps final : public Ops {
                       x_bytes = walked_bytes(p.rounded.rows, p.rounded.width);
     const int at_once = static_cast<int>(
         std::clamp<std::size_t>(room_beside(x_bytes) / plane_bytes, 1, static_cast<std::size_t>(experts)));
-    std::byte* memory = room(x_bytes + sort_bytes(slots, experts) + plane_bytes * static_cast<std::size_t>(at_once));
+    std::byte* memory =
+        room(x_bytes + expert_sort_bytes(slots, experts) + plane_bytes * static_cast<std::size_t>(at_once));
     const WalkedRows x_rows = walk_rows(runtime_, memory, p.rounded, p.w.width);
     memory += x_bytes;
     const ExpertSort sort = sorted(memory, p.expert, slots, experts);
-    memory += sort_bytes(slots, experts);
+    memory += expert_sort_bytes(slots, experts);
     TileCall call = tile_call(p, kernels);
     call.sort = &sort;
     call.x = x_rows;

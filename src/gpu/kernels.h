@@ -119,6 +119,8 @@ struct AttendCall {
   ConstRows turns = {};
   float epsilon = 0;
   const Rounded* rounded = nullptr;  // the host's
+  // Sequences of the step, and compressed rows that none of its queries sees more than.
+  int sequences = 1, visible = 0;
 };
 /// Once, before the first attend.
 void prepare_attend(Runtime& runtime);

@@ -3,10 +3,15 @@
 // These formats have few bytes and much to unpack, so a thread takes whole blocks, and what it looks up lies in shared
 // memory so often that no two threads of a warp meet in a bank: a grid point sixteen times, eight signs thirty-two
 // times. A thread block has rows for several rounds, so that this pays; the next row is on its way while one is added
-// up. Only for rows of one chunk in which every lane has eight blocks; the kernel in matvec.h does for the others.
-// Bytes: the row, once. Per 32 values of IQ2_XXS 28 integer operations and 20 passes through shared memory a warp.
+// up, of Q2_K two of them, in shared memory where a device copies by itself. Only for rows of one chunk in which every
+// lane has eight blocks; the kernel in matvec.h does for the others. Bytes: the row, once. Per 32 values of IQ2_XXS 28
+// integer operations and 20 passes through shared memory a warp.
 #pragma once
 
+#include <algorithm>
+#include <type_traits>
+
+#include "gpu/async_copy.h"
 #include "gpu/matmul.h"
 #include "gpu/planes.h"
 #include "numerics/order.h"
@@ -30,6 +35,14 @@ struct LaneInput {
   float scales[kLaneHold][kLanes];
   std::uint32_t half_sums[kLaneHold][kLanes];  // pairs of int16
 };
+
+template <bool kIsShared, class T>
+LOCKSTEP_DEVICE T read_row(const std::uint8_t* from) {
+  if constexpr (kIsShared)
+    return read_as<T>(from);
+  else
+    return read_weight<T>(from);
+}
 
 /// kLanes lanes of a format: what a thread keeps of a row, and its term of one block.
 template <DType T, int kLanes>
@@ -60,6 +73,7 @@ struct LaneFormat<DType::iq2_xxs, kLanes> {
       reinterpret_cast<Words4*>(to.signs)[i] = {{bits, bits, bits, bits}};
     }
   }
+  template <bool>
   LOCKSTEP_DEVICE static Row load(const std::uint8_t* row, int lane) {
     constexpr int kBlocks = kLanes * kLaneHold;
     Row out;
@@ -103,15 +117,16 @@ struct LaneFormat<DType::q2_k, kLanes> {
     std::uint32_t scales[kLaneHold];
   };
   LOCKSTEP_DEVICE static void fill(Lookup&, const Tables&) {}
+  template <bool kIsShared>
   LOCKSTEP_DEVICE static Row load(const std::uint8_t* row, int lane) {
     constexpr int kBlocks = kLanes * kLaneHold;
     Row out;
 #pragma unroll
     for (int i = 0; i < kLaneHold; ++i) {
       const int block = lane + i * kLanes;
-      out.code[i] = read_weight<Words2>(row + block * 8);
-      out.nibbles[i] = read_weight<std::uint16_t>(row + kBlocks * 8 + block * 2);
-      out.scales[i] = read_weight<std::uint32_t>(row + kBlocks * 10 + block / 8 * 4);
+      out.code[i] = read_row<kIsShared, Words2>(row + block * 8);
+      out.nibbles[i] = read_row<kIsShared, std::uint16_t>(row + kBlocks * 8 + block * 2);
+      out.scales[i] = read_row<kIsShared, std::uint32_t>(row + kBlocks * 10 + block / 8 * 4);
     }
     return out;
   }
@@ -144,10 +159,102 @@ LOCKSTEP_DEVICE float fold_threads(float sum) {
   return total;
 }
 
+/// Where the rows of a thread block begin and end.
+struct RowRange {
+  const std::uint8_t* plane;
+  std::int64_t row_bytes;
+  int first, count, last_row;
+  LOCKSTEP_DEVICE const std::uint8_t* at(int i) const {
+    return plane + (first + i < last_row ? first + i : last_row) * row_bytes;
+  }
+};
+
+/// A thread's rows, one a round; the next one is on its way into registers.
+template <DType T, int kLanes>
+class RowsHeld {
+ public:
+  using Row = typename LaneFormat<T, kLanes>::Row;
+  struct Shared {};
+  LOCKSTEP_DEVICE RowsHeld(const RowRange& range, Shared&) : range_(range) { load(); }
+  LOCKSTEP_DEVICE Row take(int) {
+    const Row now = next_;
+    if (next_row_ < range_.count) load();
+    return now;
+  }
+
+ private:
+  LOCKSTEP_DEVICE void load() {
+    next_ = LaneFormat<T, kLanes>::template load<false>(range_.at(next_row_ + thread_index() / kLanes),
+                                                        thread_index() % kLanes);
+    next_row_ += kLaneThreads / kLanes;
+  }
+  RowRange range_;
+  int next_row_ = 0;  // of the block's first thread
+  Row next_;
+};
+
+#if defined(LOCKSTEP_HAS_MMA)
+
+/// The same with the next two on their way into shared memory; a warp copies its own.
+template <DType T, int kLanes>
+class RowsCopied {
+ public:
+  using Row = typename LaneFormat<T, kLanes>::Row;
+  static constexpr int kAhead = 2, kRows = kWarp / kLanes;
+  static constexpr int kBytes = static_cast<int>(plane_row_bytes(T, kLanes* kLaneHold* kBlock));
+  static constexpr int kStride = kLanes == 8 ? (kBytes + 63) / 128 * 128 + 64 : kBytes;  // two rows fill the banks
+  struct Shared {
+    alignas(16) std::uint8_t row[kLaneThreads / kWarp][kAhead][kRows][kStride];
+  };
+  LOCKSTEP_DEVICE RowsCopied(const RowRange& range, Shared& shared)
+      : range_(range), shared_(shared), warp_(thread_index() / kWarp) {
+#pragma unroll
+    for (int round = 0; round < kAhead; ++round) begin(round);
+  }
+  LOCKSTEP_DEVICE Row take(int round) {
+    wait_for_copies<kAhead - 1>();
+    warp_barrier();
+    const Row now = LaneFormat<T, kLanes>::template load<true>(
+        shared_.row[warp_][round % kAhead][lane_index() / kLanes], thread_index() % kLanes);
+    warp_barrier();
+    begin(round + kAhead);
+    return now;
+  }
+
+ private:
+  LOCKSTEP_DEVICE void begin(int round) {
+    constexpr int kChunks = kBytes / 16, kAll = kRows * kChunks;
+    const int first = round * (kLaneThreads / kLanes);
+    if (first < range_.count) {
+#pragma unroll
+      for (int i = 0; i < kAll; i += kWarp) {
+        const int chunk = i + lane_index(), row = chunk / kChunks, at = chunk % kChunks * 16;
+        if (chunk < kAll)
+          copy16_once(&shared_.row[warp_][round % kAhead][row][at], range_.at(first + warp_ * kRows + row) + at);
+      }
+    }
+    end_copy_group();
+  }
+  RowRange range_;
+  Shared& shared_;
+  int warp_;
+};
+
+template <DType T, int kLanes>
+using LaneRows = std::conditional_t<T == DType::q2_k, RowsCopied<T, kLanes>, RowsHeld<T, kLanes>>;
+
+#else
+
+template <DType T, int kLanes>
+using LaneRows = RowsHeld<T, kLanes>;
+
+#endif
+
 template <DType T, int kLanes>
 struct LaneShared {
   LaneInput<kLanes> x;
   typename LaneFormat<T, kLanes>::Lookup lookup;
+  typename LaneRows<T, kLanes>::Shared rows;
 };
 
 /// A block makes block_rows rows, a multiple of kLaneThreads / kLanes, of one output row.
@@ -167,10 +274,8 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kLaneThreads, kLaneBlocks)
   const int y = block_y(), t = thread_index(), lane = t % kLanes;
   const std::uint8_t* plane = p.w.data;
   if (p.expert != nullptr) plane += static_cast<std::int64_t>(p.expert[y]) * p.w.rows * p.w.row_bytes;
-  int row = (block_x() - list.first_block[part]) * block_rows + t / kLanes;
-  const int last_row = p.w.rows - 1;
-  const auto load = [&](int r) { return F::load(plane + (r < last_row ? r : last_row) * p.w.row_bytes, lane); };
-  typename F::Row next = load(row);
+  const int first_row = (block_x() - list.first_block[part]) * block_rows, last_row = p.w.rows - 1;
+  LaneRows<T, kLanes> rows({plane, p.w.row_bytes, first_row, block_rows, last_row}, shared.rows);
   if (p.is_expert_known) wait_for_launch_before();
   const std::int64_t x_row = y / p.x_share * p.rounded.stride;
   for (int i = t; i < kLanes * kLaneHold * 2; i += kLaneThreads) {
@@ -184,14 +289,14 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kLaneThreads, kLaneBlocks)
         *reinterpret_cast<const std::uint32_t*>(p.rounded.half_sums + x_row / 16 + 2 * block);
   }
   block_barrier();
-  for (int round = 0; round < block_rows; round += kGroups, row += kGroups) {
-    const typename F::Row now = next;
-    if (round + kGroups < block_rows) next = load(row + kGroups);
+  for (int round = 0; round * kGroups < block_rows; ++round) {
+    const typename F::Row now = rows.take(round);
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < kLaneHold; ++i)
       sum = fma_f32(F::term(now, i, shared.x, lane, shared.lookup), shared.x.scales[i][lane], sum);
     const float total = fold_threads<kLanes>(sum);
+    const int row = first_row + round * kGroups + t / kLanes;
     if (lane == 0 && row <= last_row) p.out.data[y * p.out.stride + row] = total;
   }
 }
@@ -203,7 +308,8 @@ void multiply_lanes(Runtime& runtime, const Product* products, int count) {
   std::int64_t rows = 0;
   for (int i = 0; i < count; ++i) rows += static_cast<std::int64_t>(products[i].w.rows) * products[i].out.rows;
   const int blocks = kLaneBlocks * runtime.multiprocessors(), share = static_cast<int>((rows + blocks - 1) / blocks);
-  const int block_rows = (share + kGroups - 1) / kGroups * kGroups;
+  constexpr int kMostRows = 512;  // of several slots: a last wave of large blocks would find half of the places empty
+  const int block_rows = std::min(kMostRows, (share + kGroups - 1) / kGroups * kGroups);
   const ProductList list = list_of(products, count, block_rows);
   const Grid grid = {static_cast<unsigned>(list.first_block[count]), static_cast<unsigned>(products[0].out.rows)};
   launch(runtime, lane_kernel<T, kLanes>, grid, kLaneThreads, sizeof(LaneShared<T, kLanes>), list, block_rows);

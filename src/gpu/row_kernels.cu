@@ -42,6 +42,37 @@ LOCKSTEP_KERNEL void rms_norm_kernel(Rows out, Rounded rounded, bool is_rounded,
   }
 }
 
+constexpr int kNarrow = 1024, kNarrowThreads = 256, kNarrowHeld = kNarrow / kNarrowThreads;
+
+/// The same of rows of kNarrow values, whose dot has eight lanes: every warp makes all of it, so that none waits for
+/// another's sums, and then has four blocks of 32.
+LOCKSTEP_KERNEL void rms_norm_narrow_kernel(Rows out, Rounded rounded, bool is_rounded, ConstRows x,
+                                            const float* weight, float epsilon) {
+  const int row = block_x(), lane = lane_index(), first = thread_index() / kWarp * kWarp * kNarrowHeld + lane;
+  float factor[kNarrowHeld] = {};
+#pragma unroll
+  for (int i = 0; i < kNarrowHeld; ++i) factor[i] = weight != nullptr ? weight[first + i * kWarp] : 1.0f;
+  wait_for_launch_before();  // and lets the next one, which is large, begin no sooner than it ends
+  const float* from = x.data + row * x.stride;
+  float own[kNarrowHeld], low = 0, high = 0;  // partial sums of places `lane` and lane + 32 of 64
+#pragma unroll
+  for (int i = 0; i < kNarrowHeld; ++i) own[i] = from[first + i * kWarp];
+#pragma unroll
+  for (int k = lane; k < kNarrow; k += 2 * kWarp) {
+    const float a = from[k], b = from[k + kWarp];
+    low = fma_f32(a, a, low);
+    high = fma_f32(b, b, high);
+  }
+  block_barrier();  // all have read: x and out may be the same
+  const float r = 1.0f / sqrt_f32(fold_64(low, high) / static_cast<float>(kNarrow) + epsilon);
+#pragma unroll
+  for (int i = 0; i < kNarrowHeld; ++i) {
+    const float unit = own[i] * r, value = weight == nullptr ? unit : unit * factor[i];
+    out.data[row * out.stride + first + i * kWarp] = value;
+    if (is_rounded) round_value(rounded, row, first + i * kWarp, value);
+  }
+}
+
 LOCKSTEP_KERNEL void rotation_table_kernel(Rows out, const Position* positions, const float* frequencies) {
   follow_launch();
   const int pairs = out.width / 2;
@@ -337,6 +368,9 @@ void round(Runtime& runtime, Rounded out, ConstRows x) {
 }
 
 void rms_norm(Runtime& runtime, Rows out, const Rounded* rounded, ConstRows x, const float* weight, float epsilon) {
+  if (x.width == kNarrow)
+    return launch(runtime, rms_norm_narrow_kernel, {static_cast<unsigned>(x.rows)}, kNarrowThreads, 0, out,
+                  rounded != nullptr ? *rounded : Rounded(), rounded != nullptr, x, weight, epsilon);
   launch(runtime, rms_norm_kernel, {static_cast<unsigned>(x.rows)}, row_threads(x.width), 0, out,
          rounded != nullptr ? *rounded : Rounded(), rounded != nullptr, x, weight, epsilon);
 }

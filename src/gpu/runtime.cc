@@ -72,9 +72,12 @@ Runtime::Runtime(int device) : name_("?"), device_(device) {
   // What goes beside is small and has to find room between the blocks of something large.
   int least = 0, greatest = 0;
   check(LOCKSTEP_GPU(DeviceGetStreamPriorityRange)(&least, &greatest), "reading its properties");
-  check(LOCKSTEP_GPU(StreamCreateWithPriority)(&side_, LOCKSTEP_GPU(StreamNonBlocking), greatest), "making a stream");
   check(LOCKSTEP_GPU(EventCreateWithFlags)(&forked_, LOCKSTEP_GPU(EventDisableTiming)), "making an event");
-  check(LOCKSTEP_GPU(EventCreateWithFlags)(&side_done_, LOCKSTEP_GPU(EventDisableTiming)), "making an event");
+  for (Branch& branch : branches_) {
+    check(LOCKSTEP_GPU(StreamCreateWithPriority)(&branch.stream, LOCKSTEP_GPU(StreamNonBlocking), greatest),
+          "making a stream");
+    check(LOCKSTEP_GPU(EventCreateWithFlags)(&branch.is_done, LOCKSTEP_GPU(EventDisableTiming)), "making an event");
+  }
   stream_ = main_;
 }
 
@@ -85,8 +88,10 @@ Runtime::~Runtime() {
   }
   if (pinned_back_ != nullptr) release_pinned(pinned_back_);
   static_cast<void>(LOCKSTEP_GPU(EventDestroy)(forked_));
-  static_cast<void>(LOCKSTEP_GPU(EventDestroy)(side_done_));
-  static_cast<void>(LOCKSTEP_GPU(StreamDestroy)(side_));
+  for (const Branch& branch : branches_) {
+    static_cast<void>(LOCKSTEP_GPU(EventDestroy)(branch.is_done));
+    static_cast<void>(LOCKSTEP_GPU(StreamDestroy)(branch.stream));
+  }
   static_cast<void>(LOCKSTEP_GPU(StreamDestroy)(main_));
 }
 
@@ -205,6 +210,13 @@ void Runtime::allow_shared(const void* kernel, std::size_t bytes) {
         "giving a kernel shared memory");
 }
 
+void Runtime::prefer_shared([[maybe_unused]] const void* kernel) {
+#if !defined(LOCKSTEP_GPU_HIP)
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
+        "giving a kernel shared memory");
+#endif
+}
+
 void Runtime::launch(const void* kernel, Grid grid, unsigned threads, std::size_t shared_bytes, void** arguments) {
 #if defined(LOCKSTEP_GPU_HIP)
   const Status status =
@@ -228,23 +240,27 @@ void Runtime::launch(const void* kernel, Grid grid, unsigned threads, std::size_
   if (failure_.empty()) failure_ = name_ + ": a kernel could not be launched: " + text_of(status);
 }
 
-void Runtime::fork() {
+void Runtime::fork(int branch) {
+  branch_ = branch;
+  branches_[branch].is_forked = true;
+  stream_ = branches_[branch].stream;
   check(LOCKSTEP_GPU(EventRecord)(forked_, main_), "forking");
-  check(LOCKSTEP_GPU(StreamWaitEvent)(side_, forked_, 0), "forking");
-  stream_ = side_;
+  check(LOCKSTEP_GPU(StreamWaitEvent)(stream_, forked_, 0), "forking");
   main_follows_kernel_ = follows_kernel_;
   follows_kernel_ = false;
 }
 
 void Runtime::switch_back() {
+  check(LOCKSTEP_GPU(EventRecord)(branches_[branch_].is_done, stream_), "joining");
   stream_ = main_;
   follows_kernel_ = main_follows_kernel_;
-  check(LOCKSTEP_GPU(EventRecord)(side_done_, side_), "joining");
 }
 
 void Runtime::join() {
   follows_kernel_ = false;
-  check(LOCKSTEP_GPU(StreamWaitEvent)(main_, side_done_, 0), "joining");
+  for (Branch& branch : branches_)
+    if (std::exchange(branch.is_forked, false))
+      check(LOCKSTEP_GPU(StreamWaitEvent)(main_, branch.is_done, 0), "joining");
 }
 
 Event Runtime::make_event() {
@@ -283,6 +299,7 @@ void Runtime::begin_recording() {
 
 Recording Runtime::end_recording() {
   stream_ = main_;
+  for (Branch& branch : branches_) branch.is_forked = false;
   follows_kernel_ = false;
   is_recording_ = false;
 #if defined(LOCKSTEP_GPU_HIP)

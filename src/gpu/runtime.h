@@ -82,6 +82,9 @@ class Runtime {
 
   /// Lets a kernel have that much dynamic shared memory, or as much as there is.
   void allow_shared(const void* kernel, std::size_t bytes);
+  /// Of what the L1 cache and shared memory have between them, shared memory is to have all it can while the kernel
+  /// runs: so one that needs much begins beside one that needs little.
+  void prefer_shared(const void* kernel);
   /// Where the device can, the kernel begins before a kernel launched just before it has ended (device.h,
   /// wait_for_launch_before, which every kernel calls).
 #if defined(LOCKSTEP_GPU_EMULATED)
@@ -90,8 +93,10 @@ class Runtime {
   void launch(const void* kernel, Grid grid, unsigned threads, std::size_t shared_bytes, void** arguments);
 #endif
 
-  /// Launches between fork and switch_back go beside those between switch_back and join. While recording only.
-  void fork();
+  /// Launches between fork and switch_back go beside those between the last switch_back and join; up to kBranches forks
+  /// before one join, each with another branch. While recording only.
+  static constexpr int kBranches = 2;
+  void fork(int branch);
   void switch_back();
   void join();
 
@@ -114,9 +119,16 @@ class Runtime {
   std::unique_ptr<Emulation> emulation_;
 #else
   void check(Status status, const char* what) const;
-  Stream stream_{};  // where work goes: the main one, or, between fork and switch_back, the one beside it
-  Stream main_{}, side_{};
-  Event forked_{}, side_done_{};
+  Stream stream_{};  // where work goes: the main one, or, between fork and switch_back, one beside it
+  Stream main_{};
+  struct Branch {
+    Stream stream{};
+    Event is_done{};
+    bool is_forked = false;
+  };
+  Branch branches_[kBranches];
+  int branch_ = 0;  // the one that stream_ is, if it is not main_
+  Event forked_{};
   struct Pinned {
     void* memory = nullptr;
     Event is_free{};

@@ -109,6 +109,8 @@ void Runtime::allow_shared(const void* kernel, std::size_t bytes) {
   emulation_->allowed_shared[kernel] = std::min(bytes, most_shared_bytes_);
 }
 
+void Runtime::prefer_shared(const void* /*kernel*/) {}
+
 void Runtime::launch(const void* kernel, Grid grid, unsigned threads, std::size_t shared_bytes,
                      std::function<void()> body) {
   const auto allowed = emulation_->allowed_shared.find(kernel);
@@ -121,7 +123,7 @@ void Runtime::launch(const void* kernel, Grid grid, unsigned threads, std::size_
   });
 }
 
-void Runtime::fork() { emulation_->is_beside = true; }
+void Runtime::fork(int) { emulation_->is_beside = true; }
 
 void Runtime::switch_back() { emulation_->is_beside = false; }
 

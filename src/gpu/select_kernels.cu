@@ -175,7 +175,8 @@ void select_rows(Runtime& runtime, const SelectCall& call, const Slices& slices,
                  std::byte* index, const PackedRows& layout) {
   LOCKSTEP_CHECK(layout.key_width % kIndexChain == 0);
   const unsigned n = static_cast<unsigned>(rows);
-  const bool is_few = rows <= 8;
+  // Few, or of so many sequences that hardly any of them share their keys.
+  const bool is_few = rows <= 8 || (rows <= 64 && rows < 8 * slices.size());
   if (call.bound > call.top_k && is_few && can_score_fp4(call, layout))
     score_fp4(runtime, call, slices, first_row, rows, scores, layout);
   else if (call.bound > call.top_k && can_tile_index(runtime, call, layout))

@@ -17,31 +17,47 @@
 namespace lockstep::gpu {
 namespace {
 
-constexpr int kSortThreads = 1024, kMostSortExperts = 1024;
+constexpr int kSortThreads = 1024;
 
 /// One block: counts, running sums, places. Which slot of an expert comes first depends on timing and decides nothing
 /// but which row of which tile it is.
-LOCKSTEP_KERNEL void sort_kernel(ExpertSort sort, const std::int32_t* expert, int slots, int experts) {
+LOCKSTEP_KERNEL void sort_kernel(ExpertSort sort, const std::int32_t* expert, int slots, int experts, int tile_tokens) {
   follow_launch();
-  LOCKSTEP_SHARED int count[kMostSortExperts];
-  LOCKSTEP_SHARED int next[kMostSortExperts];
+  static_assert(kMostSortExperts <= kSortThreads);
+  LOCKSTEP_SHARED int next[kMostSortExperts];  // counts, then places
+  LOCKSTEP_SHARED int slots_to[kMostSortExperts];
+  LOCKSTEP_SHARED int tiles_to[kMostSortExperts];  // of all experts up to this one
   const int t = thread_index();
-  for (int e = t; e < experts; e += kSortThreads) count[e] = 0;
+  if (t < experts) next[t] = 0;
   block_barrier();
-  for (int s = t; s < slots; s += kSortThreads) atomic_add(&count[expert[s]], 1);
+  for (int s = t; s < slots; s += kSortThreads) atomic_add(&next[expert[s]], 1);
   block_barrier();
-  if (t == 0) {
-    int slot = 0, tile = 0;
-    for (int e = 0; e < experts; ++e) {
-      sort.first_slot[e] = slot;
-      sort.first_tile[e] = tile;
-      sort.used[e] = count[e];
-      next[e] = slot;
-      slot += count[e];
-      for (int end = tile + (count[e] + kTileTokens - 1) / kTileTokens; tile < end; ++tile) sort.tile_expert[tile] = e;
+  const int count = t < experts ? next[t] : 0, tiles = (count + tile_tokens - 1) / tile_tokens;
+  if (t < experts) {
+    slots_to[t] = count;
+    tiles_to[t] = tiles;
+  }
+  block_barrier();
+  for (int step = 1; step < experts; step *= 2) {
+    const bool has_before = t >= step && t < experts;
+    const int slots_before = has_before ? slots_to[t - step] : 0, tiles_before = has_before ? tiles_to[t - step] : 0;
+    block_barrier();
+    if (has_before) {
+      slots_to[t] += slots_before;
+      tiles_to[t] += tiles_before;
     }
-    sort.first_slot[experts] = slot;
-    sort.first_tile[experts] = tile;
+    block_barrier();
+  }
+  if (t < experts) {
+    const int first_slot = slots_to[t] - count, first_tile = tiles_to[t] - tiles;
+    next[t] = sort.first_slot[t] = first_slot;
+    sort.first_tile[t] = first_tile;
+    sort.used[t] = count;
+    for (int tile = first_tile; tile < first_tile + tiles; ++tile) sort.tile_expert[tile] = t;
+    if (t + 1 == experts) {
+      sort.first_slot[experts] = slots_to[t];
+      sort.first_tile[experts] = tiles_to[t];
+    }
   }
   block_barrier();
   for (int s = t; s < slots; s += kSortThreads) sort.order[atomic_add(&next[expert[s]], 1)] = s;
@@ -67,9 +83,10 @@ LOCKSTEP_KERNEL void walk_rows_kernel(WalkedRows out, Rounded x, int width, Walk
 
 }  // namespace
 
-void sort_by_expert(Runtime& runtime, const ExpertSort& sort, const std::int32_t* expert, int slots, int experts) {
+void sort_by_expert(Runtime& runtime, const ExpertSort& sort, const std::int32_t* expert, int slots, int experts,
+                    int tile_tokens) {
   LOCKSTEP_CHECK(experts <= kMostSortExperts);
-  launch(runtime, sort_kernel, {1}, kSortThreads, 0, sort, expert, slots, experts);
+  launch(runtime, sort_kernel, {1}, kSortThreads, 0, sort, expert, slots, experts, tile_tokens);
 }
 
 Walk walk_of(int width) {

@@ -14,13 +14,30 @@ struct ExpertSort {
   std::int32_t* order = nullptr;        // [slots]: slots, those of an expert side by side
   std::int32_t* first_slot = nullptr;   // [experts + 1] in `order`
   std::int32_t* used = nullptr;         // [experts]: how many slots
-  std::int32_t* first_tile = nullptr;   // [experts + 1]: tiles of kTileTokens slots
+  std::int32_t* first_tile = nullptr;   // [experts + 1]: tiles of so many slots, kTileTokens for tile.cu
   std::int32_t* tile_expert = nullptr;  // [tiles]
 };
 inline constexpr std::int64_t most_tiles(std::int64_t slots, std::int64_t experts) {
   return (slots + kTileTokens - 1) / kTileTokens + experts;
 }
-void sort_by_expert(Runtime& runtime, const ExpertSort& sort, const std::int32_t* expert, int slots, int experts);
+inline constexpr int kMostSortExperts = 1024;
+/// Room for one, with tiles of `tile_tokens` slots, and one in such room.
+inline std::size_t expert_sort_bytes(int slots, int experts, int tile_tokens = kTileTokens) {
+  const int tiles = (slots + tile_tokens - 1) / tile_tokens + experts;
+  return (sizeof(std::int32_t) * static_cast<std::size_t>(slots + 3 * (experts + 1) + tiles) + 255) / 256 * 256;
+}
+inline ExpertSort expert_sort_in(std::byte* room, int slots, int experts) {
+  ExpertSort sort;
+  sort.order = reinterpret_cast<std::int32_t*>(room);
+  sort.first_slot = sort.order + slots;
+  sort.used = sort.first_slot + experts + 1;
+  sort.first_tile = sort.used + experts + 1;
+  sort.tile_expert = sort.first_tile + experts + 1;
+  return sort;
+}
+/// At most kMostSortExperts experts.
+void sort_by_expert(Runtime& runtime, const ExpertSort& sort, const std::int32_t* expert, int slots, int experts,
+                    int tile_tokens = kTileTokens);
 
 /// Rounded rows in the order of the walk; of several groups of columns one after the other.
 struct WalkedRows {
