@@ -8,7 +8,6 @@
 // integer operations and 20 passes through shared memory a warp.
 #pragma once
 
-#include <algorithm>
 #include <type_traits>
 
 #include "gpu/async_copy.h"
@@ -309,7 +308,8 @@ void multiply_lanes(Runtime& runtime, const Product* products, int count) {
   for (int i = 0; i < count; ++i) rows += static_cast<std::int64_t>(products[i].w.rows) * products[i].out.rows;
   const int blocks = kLaneBlocks * runtime.multiprocessors(), share = static_cast<int>((rows + blocks - 1) / blocks);
   constexpr int kMostRows = 512;  // of several slots: a last wave of large blocks would find half of the places empty
-  const int block_rows = std::min(kMostRows, (share + kGroups - 1) / kGroups * kGroups);
+  const int whole_share = (share + kGroups - 1) / kGroups * kGroups;
+  const int block_rows = whole_share < kMostRows ? whole_share : kMostRows;
   const ProductList list = list_of(products, count, block_rows);
   const Grid grid = {static_cast<unsigned>(list.first_block[count]), static_cast<unsigned>(products[0].out.rows)};
   launch(runtime, lane_kernel<T, kLanes>, grid, kLaneThreads, sizeof(LaneShared<T, kLanes>), list, block_rows);

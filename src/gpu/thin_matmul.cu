@@ -7,8 +7,6 @@
 // warps have the same rows and meet in shared memory. A thread block stays for as many such steps as there are for
 // every multiprocessor: the activations of a chunk lie in shared memory, and the rows of the next step are on their way
 // while these are added up. Bytes: the weights, once for 32 tokens; the roofline is a bare read of them.
-#include <algorithm>
-
 #include "base/error.h"
 #include "gpu/async_copy.h"
 #include "gpu/device.h"
@@ -326,7 +324,7 @@ void multiply_thin(Runtime& runtime, const Product* products, int count) {
   with_column_blocks(products[0].w.width, [&]<int kColumnBlocks>() {
     for (int first = 0; first < tokens;) {
       const int token_tiles = token_tiles_of<kColumnBlocks>(runtime, tokens - first);
-      const int n = std::min(tokens - first, token_tiles * kTileTokens);
+      const int most = token_tiles * kTileTokens, n = tokens - first < most ? tokens - first : most;
       Product part[kMostParts];
       for (int i = 0; i < count; ++i) part[i] = tokens_of(products[i], first, n);
       if (token_tiles == 4)
