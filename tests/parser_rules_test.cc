@@ -17,6 +17,7 @@ namespace {
 #define INVOKE_END "</" D "invoke>\n"
 #define STRING(name, value) "<" D "parameter name=\"" name "\" string=\"true\">" value "</" D "parameter>\n"
 #define OTHER(name, value) "<" D "parameter name=\"" name "\" string=\"false\">" value "</" D "parameter>\n"
+#define PLAIN(name, value) "<" D "parameter name=\"" name "\">" value "</" D "parameter>"
 #define LONG "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"  // kStreamedBytes
 #define CALL_F INVOKE("f") STRING("s", "x") INVOKE_END
 
@@ -24,7 +25,12 @@ const std::vector<std::string> kTools = {
     R"({"name": "f", "parameters": {"type": "object", "properties": {"s": {"type": "string"},
         "n": {"type": ["integer", "null"]}, "u": {"anyOf": [{"type": "number"}, {"$ref": "#/$defs/b"}]},
         "e": {"enum": [1, 2]}, "any": {}}, "$defs": {"b": {"type": "boolean"}}}})",
-    R"({"name": "g"})"};
+    R"({"name": "g"})",
+    R"({"name": "r", "parameters": {"type": "object", "properties": {
+        "escaped": {"$ref": "#/$defs/a~1b%20c"}, "anchored": {"$ref": "#count"}, "named": {"$ref": "own.json#/x"},
+        "itself": {"$ref": "#/properties/itself"}, "nowhere": {"$ref": "#/$defs/missing"}},
+        "$defs": {"a/b c": {"type": "integer"}, "n": {"$anchor": "count", "type": "integer"},
+                  "o": {"$id": "own.json", "x": {"type": "integer"}}}}})"};
 
 ParserOptions options(Phase opening = Phase::content) { return {.opening = opening, .tools = kTools}; }
 
@@ -149,10 +155,13 @@ const Case kCases[] = {
     {"an invoke without a name is no call", BLOCK "<" D "invoke>\n" INVOKE_END BLOCK_END,
      "[][" BLOCK "<" D "invoke>\n" INVOKE_END BLOCK_END "] stop"},
     {"what the schema says counts where the attribute is missing",
-     BLOCK INVOKE("f") "<" D "parameter name=\"n\">1</" D "parameter><" D "parameter name=\"u\">true</" D "parameter>"
-                       "<" D "parameter name=\"e\">2</" D "parameter><" D "parameter name=\"any\">3</" D "parameter>"
-                       "<" D "parameter name=\"unknown\">4</" D "parameter>" INVOKE_END BLOCK_END,
+     BLOCK INVOKE("f") PLAIN("n", "1") PLAIN("u", "true") PLAIN("e", "2") PLAIN("any", "3") PLAIN("unknown", "4")
+         INVOKE_END BLOCK_END,
      R"([][] f{"n": 1, "u": true, "e": 2, "any": "3", "unknown": "4"} tool_calls)"},
+    {"a reference is followed as in a schema, wherever it leads to",
+     BLOCK INVOKE("r") PLAIN("escaped", "1") PLAIN("anchored", "2") PLAIN("named", "3") PLAIN("itself", "4")
+         PLAIN("nowhere", "5") INVOKE_END BLOCK_END,
+     R"([][] r{"escaped": 1, "anchored": 2, "named": 3, "itself": "4", "nowhere": "5"} tool_calls)"},
     {"a value that is no JSON keeps its whitespace as a string", BLOCK INVOKE("f") OTHER("n", " one ") INVOKE_END,
      R"([][] f{"n": " one "} tool_calls)"},
     {"a JSON value keeps its text",

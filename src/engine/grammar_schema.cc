@@ -170,20 +170,6 @@ std::string named_place(const std::string& place) { return place.empty() ? "its 
 
 }  // namespace
 
-std::string place_in(const std::string& place, std::string_view name) {
-  std::string out = place + "/";
-  for (const char c : name) {
-    if (c == '~') {
-      out += "~0";
-    } else if (c == '/') {
-      out += "~1";
-    } else {
-      out += c;
-    }
-  }
-  return out;
-}
-
 void SchemaCompiler::fail(const std::string& place, const std::string& what) const {
   throw Error(Error::Kind::bad_argument, "schema at " + named_place(place) + ": " + what);
 }
@@ -309,6 +295,14 @@ Json SchemaCompiler::resolved(const Json& schema, const std::string& place) {
     open_.erase(to.place);
   }
   return out;
+}
+
+SchemaCompiler::Target SchemaCompiler::target(const std::string& reference, const std::string& place) {
+  if (const auto found = references_.find(reference)) return *found;
+  if (!references_.leads_out(reference)) fail(place, "$ref \"" + reference + "\" refers to nothing");
+  const std::string expected = "expected one that begins with # or with an $id of the schema";
+  leave_out(place, "$ref \"" + reference + "\", " + expected, "$ref out of the schema, " + expected);
+  return {&anything_, "$ref " + reference};
 }
 
 SchemaCompiler::Rule SchemaCompiler::rule_of(const Json& schema, const std::string& place) {

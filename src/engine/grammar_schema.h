@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/grammar_builder.h"
+#include "text/schema_references.h"
 
 namespace lockstep {
 
@@ -58,10 +59,7 @@ class SchemaCompiler {
   static std::vector<std::string> types_of(const Json& schema);
 
  private:
-  struct Target {
-    const Json* schema;
-    std::string place;
-  };
+  using Target = SchemaReferences::Target;
 
   [[noreturn]] void fail(const std::string& place, const std::string& what) const;
   /// As fail, where the schema is well formed.
@@ -71,7 +69,6 @@ class SchemaCompiler {
   void check_keywords(const Json& schema, const std::string& place);
   bool has_known_types(const Json& schema, const std::string& place);
   Target target(const std::string& reference, const std::string& place);
-  void find_anchors(const Json& schema, const std::string& place);
   bool meets(const Json& value, const Json& schema, const std::string& place);
   bool meets_type(const Json& value, const Json& schema, const std::string& place);
   bool object_meets(const Json& value, const Json& schema, const std::string& place);
@@ -97,17 +94,13 @@ class SchemaCompiler {
   std::map<std::string, std::string> hopeless_;  // rules that nothing meets, by the same, and the message
   std::vector<std::string> left_out_;
   const Json anything_ = true;
-  std::map<std::string, Target> targets_;                     // that were found, by reference
-  std::optional<std::map<std::string, Target>> anchors_;      // by "#name", or by an $id; made when one is asked for
+  SchemaReferences references_{root_};
   std::map<std::string, std::shared_ptr<Grammar>> patterns_;  // of choices; null: not supported
   int depth_ = 0;
   int checks_ = 0;  // of choices
   int ways_ = 0;    // that were tried
   int parts_ = 0;   // that were taken together
 };
-
-/// The place of `name` in what stands at `place`: a JSON pointer.
-std::string place_in(const std::string& place, std::string_view name);
 
 /// Equal as JSON Schema has it: 1 is 1.0, and the order of an object's members says nothing.
 bool is_same_value(const SchemaCompiler::Json& a, const SchemaCompiler::Json& b);

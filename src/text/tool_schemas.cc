@@ -3,29 +3,14 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "text/schema_references.h"
 
 namespace lockstep {
 namespace {
 
 constexpr int kMaxDepth = 8;  // of references and unions: a schema may refer to itself
 
-/// A reference within the schema, "#/$defs/name"; nothing if it leads nowhere.
-const Json* follow(const Json& root, const std::string& reference) {
-  if (!reference.starts_with("#/")) return nullptr;
-  const Json* at = &root;
-  for (std::size_t begin = 2; begin <= reference.size();) {
-    const std::size_t end = std::min(reference.find('/', begin), reference.size());
-    const std::string key = reference.substr(begin, end - begin);
-    if (!at->is_object()) return nullptr;
-    const auto found = at->find(key);
-    if (found == at->end()) return nullptr;
-    at = &*found;
-    begin = end + 1;
-  }
-  return at;
-}
-
-bool is_never_string(const Json& root, const Json& schema, int depth) {
+bool is_never_string(SchemaReferences& references, const Json& schema, int depth) {
   if (!schema.is_object() || depth > kMaxDepth) return false;
   const auto member = [&](const char* key) {
     const auto found = schema.find(key);
@@ -33,8 +18,8 @@ bool is_never_string(const Json& root, const Json& schema, int depth) {
   };
   const auto is_string_type = [](const Json& type) { return !type.is_string() || type == "string"; };
   if (const Json* reference = member("$ref"); reference != nullptr && reference->is_string()) {
-    const Json* target = follow(root, reference->get_ref<const std::string&>());
-    return target != nullptr && is_never_string(root, *target, depth + 1);
+    const auto target = references.find(reference->get_ref<const std::string&>());
+    return target && is_never_string(references, *target->schema, depth + 1);
   }
   if (const Json* type = member("type"); type != nullptr) {
     if (type->is_array()) return !type->empty() && std::none_of(type->begin(), type->end(), is_string_type);
@@ -44,7 +29,7 @@ bool is_never_string(const Json& root, const Json& schema, int depth) {
     const Json* choices = member(key);
     if (choices == nullptr || !choices->is_array() || choices->empty()) continue;
     return std::all_of(choices->begin(), choices->end(),
-                       [&](const Json& choice) { return is_never_string(root, choice, depth + 1); });
+                       [&](const Json& choice) { return is_never_string(references, choice, depth + 1); });
   }
   if (const Json* values = member("enum"); values != nullptr && values->is_array() && !values->empty())
     return std::none_of(values->begin(), values->end(), [](const Json& value) { return value.is_string(); });
@@ -74,7 +59,9 @@ bool ToolSchemas::has_property(std::string_view tool, std::string_view property)
 
 bool ToolSchemas::is_never_string(std::string_view tool, std::string_view property) const {
   const Json* schema = find_property(tool, property);
-  return schema != nullptr && lockstep::is_never_string(*find(tool), *schema, 0);
+  if (schema == nullptr) return false;
+  SchemaReferences references(*find(tool));
+  return lockstep::is_never_string(references, *schema, 0);
 }
 
 const Json* ToolSchemas::find(std::string_view tool) const {

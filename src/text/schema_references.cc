@@ -1,13 +1,10 @@
-// What the references of a JSON schema lead to: pointers into it, anchors, and the names that it gives itself.
-#include <algorithm>
-#include <string>
+#include "text/schema_references.h"
 
-#include "engine/grammar_schema.h"
+#include <algorithm>
+#include <utility>
 
 namespace lockstep {
 namespace {
-
-using Json = SchemaCompiler::Json;
 
 int hex_digit(char c) {
   return c >= '0' && c <= '9'   ? c - '0'
@@ -42,8 +39,22 @@ const Json* find_pointer(const Json& schema, const std::string& pointer) {
 
 }  // namespace
 
+std::string place_in(const std::string& place, std::string_view name) {
+  std::string out = place + "/";
+  for (const char c : name) {
+    if (c == '~') {
+      out += "~0";
+    } else if (c == '/') {
+      out += "~1";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
 /// Of names given twice the first counts. Values that are no schemas are not looked into.
-void SchemaCompiler::find_anchors(const Json& schema, const std::string& place) {
+void SchemaReferences::find_anchors(const Json& schema, const std::string& place) {
   if (schema.is_object()) {
     for (const char* keyword : {"$anchor", "$dynamicAnchor", "$id", "id"}) {
       const auto found = schema.find(keyword);
@@ -61,25 +72,27 @@ void SchemaCompiler::find_anchors(const Json& schema, const std::string& place) 
   }
 }
 
-SchemaCompiler::Target SchemaCompiler::target(const std::string& reference, const std::string& place) {
-  if (const auto known = targets_.find(reference); known != targets_.end()) return known->second;
-  const auto named = [&](const std::string& name) {
-    if (!anchors_) {
-      anchors_.emplace();
-      find_anchors(root_, "");
-    }
-    const auto found = anchors_->find(name);
-    return found == anchors_->end() ? nullptr : &found->second;
-  };
+const SchemaReferences::Target* SchemaReferences::named(const std::string& name) {
+  if (!anchors_) {
+    anchors_.emplace();
+    find_anchors(root_, "");
+  }
+  const auto found = anchors_->find(name);
+  return found == anchors_->end() ? nullptr : &found->second;
+}
+
+bool SchemaReferences::leads_out(const std::string& reference) {
+  const std::size_t hash = std::min(reference.find('#'), reference.size());
+  return hash > 0 && named(reference.substr(0, hash)) == nullptr;
+}
+
+std::optional<SchemaReferences::Target> SchemaReferences::find(const std::string& reference) {
+  if (const auto known = known_.find(reference); known != known_.end()) return known->second;
   const std::size_t hash = std::min(reference.find('#'), reference.size());
   Target base{&root_, ""};
   if (hash > 0) {
     const Target* const own = named(reference.substr(0, hash));
-    if (own == nullptr) {
-      const std::string expected = "expected one that begins with # or with an $id of the schema";
-      leave_out(place, "$ref \"" + reference + "\", " + expected, "$ref out of the schema, " + expected);
-      return {&anything_, "$ref " + reference};
-    }
+    if (own == nullptr) return std::nullopt;
     base = *own;
   }
   const std::string written = hash < reference.size() ? reference.substr(hash + 1) : std::string();
@@ -87,12 +100,12 @@ SchemaCompiler::Target SchemaCompiler::target(const std::string& reference, cons
   for (const std::string& fragment : {percent_decoded(written), written}) {
     if (fragment.starts_with('/')) {
       if (const Json* const found = find_pointer(*base.schema, fragment))
-        return targets_[reference] = {found, base.place + fragment};
+        return known_[reference] = {found, base.place + fragment};
     } else if (const Target* const found = named("#" + fragment)) {
-      return targets_[reference] = *found;
+      return known_[reference] = *found;
     }
   }
-  fail(place, "$ref \"" + reference + "\" refers to nothing");
+  return std::nullopt;
 }
 
 }  // namespace lockstep
