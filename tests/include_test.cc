@@ -99,12 +99,22 @@ void check_includes(const std::string& path, const std::string& text, Strings& w
   }
 }
 
+/// Of the standard library, what clang makes HIP code from without CUDA's wrappers: <algorithm>, for one, it does not.
+void check_device_includes(const std::string& path, const std::string& text, Strings& wrong) {
+  static const std::set<std::string> known = {"bit", "cstddef", "cstdint", "type_traits"};
+  static const std::regex include("(^|\n)[ \t]*#[ \t]*include[ \t]*<([^>]*)>");
+  for (std::sregex_iterator at(text.begin(), text.end(), include), end; at != end; ++at)
+    if (!known.contains((*at)[2]))
+      wrong.push_back(path + ": device code must not include <" + std::string((*at)[2]) + ">");
+}
+
 /// What is wrong with one file of the tree; `path` is relative to its root.
 Strings violations(const std::string& path, const std::string& text) {
   Strings wrong;
   const bool source = is_source(path);
   if (source && path.starts_with("src/")) {
     check_includes(path, text, wrong);
+    if (path.ends_with(".cu")) check_device_includes(path, text, wrong);
     if (path != "src/cli/options.cc" && std::regex_search(text, std::regex("\\bgetenv[ \t]*\\(")))
       wrong.push_back(path + ": reads the environment, which only src/cli/options.cc may");
   }
@@ -170,6 +180,9 @@ TEST(House, EachRuleFindsWhatItForbids) {
       {"its headers stand alone", "src/numerics/a.h", "#include \"base/error.h\"\n",
        "src/numerics/a.h:1: a header of numerics must stand alone, for devices, but includes base/error.h"},
       {"a folder is in the table", "src/misc/a.cc", "", "src/misc/a.cc: misc is not a module of the table"},
+      {"device code takes little of the standard library", "src/gpu/a.cu", "#include <bit>\n#include <algorithm>\n",
+       "src/gpu/a.cu: device code must not include <algorithm>"},
+      {"which host code may take", "src/gpu/a.cc", "#include <algorithm>\n", ""},
       {"the environment is closed", "src/engine/a.cc", "std::getenv(\"X\");\n",
        "src/engine/a.cc: reads the environment, which only src/cli/options.cc may"},
       {"but for the options", "src/cli/options.cc", "std::getenv(\"X\");\n", ""},
