@@ -180,6 +180,56 @@ void measure_product(const Product& p, int tokens) {
   std::fflush(stdout);
 }
 
+/// The second half of a layer's experts, behind the first one: gate and up, then down, sum and streams.
+void measure_experts() {
+  constexpr int kWidth = 4096, kMiddle = 2048, kExperts = 64, kUsed = 6;
+  Bench bench;
+  Ops& ops = bench.ops();
+  const std::size_t read = std::size_t{80} << 20;
+  const std::vector<Weight> gates = bench.weights(DType::iq2_xxs, kMiddle, kWidth, kExperts, read),
+                            ups = bench.weights(DType::iq2_xxs, kMiddle, kWidth, kExperts, read),
+                            downs = bench.weights(DType::q2_k, kWidth, kMiddle, kExperts, read),
+                            shareds = bench.weights(DType::q8_0, kWidth, kMiddle, 1, read);
+  const int count = static_cast<int>(gates.size());
+  for (const int tokens : {1, 8, 32}) {
+    const int slots = tokens * kUsed;
+    const Input x = bench.input(tokens, kWidth), mid = bench.input(slots, kMiddle),
+                shared_mid = bench.input(tokens, kMiddle);
+    const Rows gate = bench.rows(slots, kMiddle), up = bench.rows(slots, kMiddle), parts = bench.rows(slots, kWidth),
+               y = bench.rows(tokens, kWidth), shared = bench.rows(tokens, kWidth),
+               streams = bench.rows(tokens, 4 * kWidth), coefficients = bench.rows(tokens, 24);
+    const Route route = {bench.take<std::int32_t>(static_cast<std::size_t>(slots)),
+                         bench.take<float>(static_cast<std::size_t>(slots)), tokens, kUsed};
+    std::vector<std::int32_t> chosen(static_cast<std::size_t>(slots));
+    for (std::size_t s = 0; s < chosen.size(); ++s)
+      chosen[s] = static_cast<std::int32_t>((random_u64(5, s / kUsed) % kExperts + s % kUsed * 7) % kExperts);
+    ops.upload(route.expert, chosen.data(), chosen.size() * sizeof(std::int32_t));
+    const auto report = [&](const char* name, const std::function<void(std::size_t)>& body) {
+      std::printf("%-50s %2d tokens %7.2f us\n", name, tokens,
+                  bench.time(count, [&](int i) { body(static_cast<std::size_t>(i)); }));
+      std::fflush(stdout);
+    };
+    const auto first = [&](std::size_t i) {
+      ops.matmul_experts_gated(gate, up, mid.rounded, gates[i], ups[i], x, route, 10.0f);
+    };
+    report("gate and up", first);
+    report("gate and up, down, sum over the streams", [&](std::size_t i) {
+      first(i);
+      ops.matmul_experts(parts, downs[i], mid, route, true);
+      ops.combine_expand(streams, y, parts, route, shared, coefficients);
+    });
+    report("the shared expert's down", [&](std::size_t i) { ops.matmul(shared, shareds[i], shared_mid); });
+    report("gate and up, both downs and sum in one", [&](std::size_t i) {
+      first(i);
+      ops.matmul_experts_expand(streams, y, parts, shared, downs[i], mid, route, shareds[i], shared_mid, coefficients);
+    });
+    report("down alone", [&](std::size_t i) { ops.matmul_experts(parts, downs[i], mid, route, true); });
+    report("both downs and sum in one, alone", [&](std::size_t i) {
+      ops.matmul_experts_expand(streams, y, parts, shared, downs[i], mid, route, shareds[i], shared_mid, coefficients);
+    });
+  }
+}
+
 void measure_rows() {
   constexpr int kWidth = 4096, kCount = 64;
   Bench bench;
@@ -187,8 +237,8 @@ void measure_rows() {
   const auto report = [&](const char* name, const std::function<void(int)>& body) {
     std::printf("%-40s %7.2f us\n", name, bench.time(kCount, body));
   };
-  const Rows streams = bench.rows(1, 4 * kWidth), mixes = bench.rows(1, 24), coefficients = bench.rows(1, 24);
-  const Input x = bench.input(1, kWidth), low = bench.input(1, 1024), heads = bench.input(1, 32768);
+  const Rows streams = bench.rows(1, 4 * kWidth), coefficients = bench.rows(1, 24);
+  const Input low = bench.input(1, 1024), heads = bench.input(1, 32768);
   const Rows y = bench.rows(1, kWidth), turns = bench.rows(1, 64), slots = bench.rows(6, 2048),
              up = bench.rows(6, 2048);
   const Rows parts = bench.rows(6, kWidth), logits = bench.rows(1, 256);
@@ -197,11 +247,19 @@ void measure_rows() {
   const float* base = bench.take<float>(24);
   const float* norm = bench.take<float>(kWidth);
   const Route route = {bench.take<std::int32_t>(6), bench.take<float>(6), 1, 6};
-  Rows values = {const_cast<float*>(x.values.data), 1, kWidth, kWidth};
   Rows all_heads = {const_cast<float*>(heads.values.data), 1, 32768, 32768};
-  report("hyper_begin", [&](int) {
-    ops.hyper_begin(coefficients, values, &x.rounded, mixes, streams, scale, base, {4, 20, 1e-6f, 1e-6f}, norm, 1e-6f);
-  });
+  const std::vector<Weight> fn = bench.weights(DType::f16, 24, 4 * kWidth, 1, std::size_t{24} * 4 * kWidth * 2);
+  for (const int tokens : {1, 2, 4, 8}) {
+    Input several;
+    several.values = bench.rows(tokens, 4 * kWidth);
+    const Input begun = bench.input(tokens, kWidth);
+    const Rows begun_values = {const_cast<float*>(begun.values.data), tokens, kWidth, kWidth},
+               split = bench.rows(tokens, 24), mixed = bench.rows(tokens, 24);
+    report(("hyper_begin, tokens " + std::to_string(tokens)).c_str(), [&](int i) {
+      ops.hyper_begin(split, begun_values, &begun.rounded, mixed, fn[static_cast<std::size_t>(i) % fn.size()], several,
+                      scale, base, {4, 20, 1e-6f, 1e-6f}, norm, 1e-6f);
+    });
+  }
   report("hyper_expand", [&](int) { ops.hyper_expand(streams, y, coefficients); });
   report("combine_expand", [&](int) { ops.combine_expand(streams, y, parts, route, y, coefficients); });
   report("rms_norm_round, 1024", [&](int) {
@@ -228,11 +286,13 @@ void measure_attention(Position begin, int ratio, int sequences = 1, int tokens 
   Bench bench;
   Ops& ops = bench.ops();
   const RowLayout layout = {Mode::official, kWidth, 64, kKeyWidth};
-  // Packed rows whose exponents, from byte `first` to `last`, are ordinary.
+  // Packed rows whose exponents, from byte `first` to `last`, are ordinary. No two keys are alike, lest their scores
+  // be.
   const auto packed = [&](std::size_t rows, std::size_t bytes, std::size_t first, std::size_t last) {
     std::vector<std::byte> values(rows * bytes);
     for (std::size_t i = 0; i < values.size(); ++i)
-      values[i] = i % bytes >= first && i % bytes < last ? std::byte{120} : static_cast<std::byte>(i * 37 % 119);
+      values[i] =
+          i % bytes >= first && i % bytes < last ? std::byte{120} : static_cast<std::byte>(random_u64(11, i) % 119);
     auto* data = bench.take<std::byte>(values.size());
     ops.upload(data, values.data(), values.size());
     ops.synchronize();
@@ -301,6 +361,7 @@ int main(int count, char** arguments) {
         if (format.empty() || lockstep::info_of(product.dtype).name == format)
           lockstep::measure_product(product, tokens);
   if (part.empty() || part == "rows") lockstep::measure_rows();
+  if (part.empty() || part == "experts") lockstep::measure_experts();
   if (part.empty() || part == "tiles")
     for (const lockstep::Product& product : lockstep::kProducts)
       if (product.rows < 100000 && (format.empty() || lockstep::info_of(product.dtype).name == format))

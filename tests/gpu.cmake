@@ -5,11 +5,11 @@ if(TARGET lockstep_gpu)
     add_dependencies(device lockstep_gpu)  # compiled for every architecture, also where its machine code cannot be read
   endif()
   if(LOCKSTEP_EMULATED)  # what takes minutes there is left to devices
-    set(gpu_ops_test_cases --gtest_filter=-Every/GpuWideProduct*)
+    set(gpu_product_test_cases --gtest_filter=-Every/GpuWideProduct*)
     set(gpu_model_test_cases --gtest_filter=*nano_q2_official_mixed_1:*nano_mxfp4_plain_chunk_129)
     set(gpu_telemetry_test_cases --gtest_filter=GpuUpload*)
   endif()
-  foreach(name gpu_ops_test gpu_cache_test gpu_draw_test gpu_model_test gpu_telemetry_test)
+  foreach(name gpu_ops_test gpu_product_test gpu_cache_test gpu_draw_test gpu_model_test gpu_telemetry_test)
     add_executable(${name} ${name}.cc)
     target_link_libraries(${name} PRIVATE lockstep_flags GTest::gtest_main lockstep_gpu lockstep_ops lockstep_tensor)
     target_compile_definitions(${name} PRIVATE LOCKSTEP_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data")

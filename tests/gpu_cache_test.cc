@@ -146,6 +146,30 @@ class GpuCaches : public ::testing::TestWithParam<Shape> {
   Rows rows_of(const Twin<float>& twin, const Ops& ops, int width) const { return {twin.at(ops), n_, width, width}; }
   std::size_t n(int width) const { return static_cast<std::size_t>(n_) * static_cast<std::size_t>(width); }
 
+  /// Both sides choose the same rows for these queries of the indexer, `is_rounded` being whether they are fp4 already.
+  void expect_same_choice(const std::vector<float>& values, std::uint64_t seed, bool is_rounded = true) {
+    const Shape& shape = GetParam();
+    const int width = shape.index_heads * shape.key_width;
+    const Twin<float> queries(ends_, values), weights(ends_, random_floats(n(shape.index_heads), seed));
+    const Twin<std::int32_t> ids(ends_, n(shape.top_k)), count(ends_, n(1));
+    on_both([&](Ops& ops, const Slices& slices) {
+      if (!is_rounded && shape.mode == Mode::official) ops.hadamard_fp4(rows_of(queries, ops, width), shape.key_width);
+      ops.select_rows({ids.at(ops), count.at(ops), shape.top_k}, slices, rows_of(queries, ops, width),
+                      rows_of(weights, ops, shape.index_heads), 4, shape.top_k, layout_);
+    });
+    EXPECT_EQ(ids.difference() + count.difference(), "") << shape.name << ", " << n_ << " rows";
+  }
+  /// Makes a key of a sequence far larger than the others.
+  void enlarge_key(std::size_t sequence, int key, std::byte exponent = std::byte{155}) {
+    // The exponent of its first block, or its first value.
+    const std::byte value[4] = {std::byte{0}, std::byte{0}, std::byte{0x80}, std::byte{0x53}};
+    const bool is_plain = GetParam().mode == Mode::plain;
+    const std::size_t at = static_cast<std::size_t>(key) * layout_.key_bytes() +
+                           (is_plain ? 0 : static_cast<std::size_t>(GetParam().key_width) / 2);
+    for (Ops* ops : {ends_.loops.get(), ends_.device.get()})
+      ops->upload(sequences_[sequence]->keys.at(*ops) + at, is_plain ? value : &exponent, is_plain ? sizeof value : 1);
+  }
+
   BackEnds ends_;
   RowLayout layout_;
   std::vector<Part> parts_;
@@ -301,45 +325,25 @@ TEST_P(GpuCaches, queries_and_keys_that_are_not_ordinary_fp4_are_scored_by_the_s
       if (i == row + 77) values[i] = 5.0f;
       if (i >= 2 * row) values[i] = 0.0f;
     }
-    const Twin<float> queries(ends_, values), weights(ends_, random_floats(n(shape.index_heads), 53));
-    const Twin<std::int32_t> ids(ends_, n(shape.top_k)), count(ends_, n(1));
     if (shape.mode == Mode::official) {  // the exponents of some keys
-      std::vector<std::byte> exponents(1);
-      for (const auto& [key, byte] : {std::pair{3, 200}, {70, 1}, {150, 60}, {290, 190}, {291, 255}}) {
-        exponents[0] = static_cast<std::byte>(byte);
-        const std::size_t at =
-            static_cast<std::size_t>(key) * layout_.key_bytes() + static_cast<std::size_t>(shape.key_width) / 2;
-        for (Ops* ops : {ends_.loops.get(), ends_.device.get()})
-          ops->upload(sequences_[0]->keys.at(*ops) + at, exponents.data(), 1);
-      }
+      for (const auto& [key, byte] : {std::pair{3, 200}, {70, 1}, {150, 60}, {290, 190}, {291, 255}})
+        enlarge_key(0, key, static_cast<std::byte>(byte));
     }
-    on_both([&](Ops& ops, const Slices& slices) {
-      ops.select_rows({ids.at(ops), count.at(ops), shape.top_k}, slices,
-                      rows_of(queries, ops, shape.index_heads * shape.key_width),
-                      rows_of(weights, ops, shape.index_heads), 4, shape.top_k, layout_);
-    });
-    EXPECT_EQ(ids.difference() + count.difference(), "");
+    expect_same_choice(values, 53);
   }
 }
 
 TEST_P(GpuCaches, equal_scores_go_to_the_lower_row) {
-  make({{3100, 2}}, 13);
-  const Shape& shape = GetParam();
-  const Twin<float> queries(ends_, std::vector<float>(n(shape.index_heads * shape.key_width), 0.0f)),
-      weights(ends_, random_floats(n(shape.index_heads), 51));
-  const Twin<std::int32_t> ids(ends_, n(shape.top_k)), count(ends_, n(1));
-  on_both([&](Ops& ops, const Slices& slices) {
-    ops.select_rows({ids.at(ops), count.at(ops), shape.top_k}, slices,
-                    rows_of(queries, ops, shape.index_heads * shape.key_width),
-                    rows_of(weights, ops, shape.index_heads), 4, shape.top_k, layout_);
-  });
-  EXPECT_EQ(ids.difference() + count.difference(), "");
+  for (const Part& part : {Part{3100, 2}, Part{20001, 1}, Part{60001, 1}}) {  // 775 scores, 5,000, 15,000
+    make({part}, static_cast<int>(part.begin / 4 / kPageRows) + 2);
+    expect_same_choice(std::vector<float>(n(GetParam().index_heads * GetParam().key_width), 0.0f), 51);
+  }
 }
 
 TEST_P(GpuCaches, more_compressed_rows_than_a_block_takes_at_a_time_are_attended) {
   const Shape& shape = GetParam();
-  for (const auto& parts : std::vector<std::vector<Part>>{{{70001, 1}}, {{131071, 1}, {66000, 2}}}) {
-    make(parts, 17);
+  for (const auto& parts : std::vector<std::vector<Part>>{{{70001, 1}}, {{140001, 1}}, {{131071, 1}, {66000, 2}}}) {
+    make(parts, 20);
     const int heads_width = shape.heads * shape.width;
     const Twin<float> window_rows(ends_, random_floats(n(shape.width), 61)),
         heads(ends_, random_floats(n(heads_width), 62)), turns(ends_, random_floats(n(shape.rotary), 63)),
@@ -357,42 +361,28 @@ TEST_P(GpuCaches, more_compressed_rows_than_a_block_takes_at_a_time_are_attended
 }
 
 TEST_P(GpuCaches, scores_far_above_the_others_leave_these_in_order) {
-  const Shape& shape = GetParam();
-  make({{3100, 2}}, 13);
-  for (const int key : {5, 9, 77, 200, 201, 300, 301, 302, 500}) {
-    // The exponent of a key's first block, or its first value.
-    const std::byte exponent{155}, value[4] = {std::byte{0}, std::byte{0}, std::byte{0x80}, std::byte{0x53}};
-    const bool is_plain = shape.mode == Mode::plain;
-    const std::size_t at = static_cast<std::size_t>(key) * layout_.key_bytes() +
-                           (is_plain ? 0 : static_cast<std::size_t>(shape.key_width) / 2);
-    for (Ops* ops : {ends_.loops.get(), ends_.device.get()})
-      ops->upload(sequences_[0]->keys.at(*ops) + at, is_plain ? value : &exponent, is_plain ? sizeof value : 1);
+  for (const Part& part : {Part{3100, 2}, Part{60001, 2}}) {
+    make({part}, static_cast<int>(part.begin / 4 / kPageRows) + 2);
+    for (const int key : {5, 9, 77, 200, 201, 300, 301, 302, 500}) enlarge_key(0, key);
+    expect_same_choice(random_floats(n(GetParam().index_heads * GetParam().key_width), 52), 53, false);
   }
-  const Twin<float> queries(ends_, random_floats(n(shape.index_heads * shape.key_width), 52)),
-      weights(ends_, random_floats(n(shape.index_heads), 53));
-  const Twin<std::int32_t> ids(ends_, n(shape.top_k)), count(ends_, n(1));
-  on_both([&](Ops& ops, const Slices& slices) {
-    if (shape.mode == Mode::official)
-      ops.hadamard_fp4(rows_of(queries, ops, shape.index_heads * shape.key_width), shape.key_width);
-    ops.select_rows({ids.at(ops), count.at(ops), shape.top_k}, slices,
-                    rows_of(queries, ops, shape.index_heads * shape.key_width),
-                    rows_of(weights, ops, shape.index_heads), 4, shape.top_k, layout_);
-  });
-  EXPECT_EQ(ids.difference() + count.difference(), "");
 }
 
-TEST_P(GpuCaches, more_scores_than_a_block_holds_are_chosen_from) {
-  const Shape& shape = GetParam();
-  make({{140001, 1}}, 548);
-  const Twin<float> queries(ends_, random_floats(n(shape.index_heads * shape.key_width), 54)),
-      weights(ends_, random_floats(n(shape.index_heads), 55));
-  const Twin<std::int32_t> ids(ends_, n(shape.top_k)), count(ends_, n(1));
-  on_both([&](Ops& ops, const Slices& slices) {
-    ops.select_rows({ids.at(ops), count.at(ops), shape.top_k}, slices,
-                    rows_of(queries, ops, shape.index_heads * shape.key_width),
-                    rows_of(weights, ops, shape.index_heads), 4, shape.top_k, layout_);
-  });
-  EXPECT_EQ(ids.difference() + count.difference(), "");
+TEST_P(GpuCaches, rows_are_chosen_from_many_scores) {
+  const std::vector<std::vector<Part>> steps = {
+      {{16387, 1}}, {{30001, 2}}, {{33001, 1}, {40, 1}, {2100, 1}, {70001, 1}}, {{140001, 1}}};
+  for (const auto& parts : steps) {
+    Position longest = 0;
+    for (const Part& part : parts) longest = std::max(longest, part.begin);
+    make(parts, static_cast<int>(longest / 4 / kPageRows) + 2);
+    expect_same_choice(random_floats(n(GetParam().index_heads * GetParam().key_width), 54), 55, false);
+  }
+}
+
+TEST_P(GpuCaches, rows_that_lie_together_are_chosen_from_many) {
+  make({{70001, 1}}, 275);
+  for (int key = 9000; key < 9900; ++key) enlarge_key(0, key, static_cast<std::byte>(128 + key % 7));
+  expect_same_choice(random_floats(n(GetParam().index_heads * GetParam().key_width), 56), 57, false);
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, GpuCaches, ::testing::ValuesIn(kShapes), [](const auto& shape) {

@@ -1,312 +1,14 @@
-// Every op on the GPU against the literal loops, bit for bit. Needs a GPU that the build has code for.
-#include <gtest/gtest.h>
-
+// Every op on the GPU against the literal loops, bit for bit; products of quantised weights are in gpu_product_test.cc.
+// Needs a GPU that the build has code for.
+#include <array>
 #include <functional>
 #include <numeric>
 
-#include "gpu_support.h"
-#include "numerics/round.h"
+#include "gpu_ops_support.h"
 #include "tensor/tables.h"
 
 namespace lockstep {
 namespace {
-
-using testing::BackEnds;
-using testing::random_floats;
-using testing::random_rows;
-using testing::Twin;
-using testing::TwinRounded;
-
-class GpuOps : public ::testing::Test {
- protected:
-  static void SetUpTestSuite() { ends_ = new BackEnds; }
-  static void TearDownTestSuite() {
-    delete ends_;
-    ends_ = nullptr;
-  }
-  /// Runs an op on both sides.
-  static void on_both(const std::function<void(Ops&)>& body) {
-    body(*ends_->loops);
-    body(*ends_->device);
-    ends_->device->synchronize();
-  }
-  static Rows rows_of(const Twin<float>& twin, const Ops& ops, int rows, int width) {
-    return {twin.at(ops), rows, width, width};
-  }
-  static BackEnds* ends_;
-};
-BackEnds* GpuOps::ends_ = nullptr;
-
-// ---- Products ----
-
-struct ProductCase {
-  DType dtype;
-  int rows, width, tokens;
-};
-
-class GpuProduct : public GpuOps, public ::testing::WithParamInterface<DTypeInfo> {
- protected:
-  /// What a product has: a weight of `planes`, its input in both forms.
-  struct Operands {
-    Operands(DType dtype, int rows, int width, int planes, int x_rows, int x_width)
-        : bytes(random_rows(dtype, width, rows * planes, static_cast<std::uint64_t>(width))),
-          values(*ends_, random_floats(static_cast<std::size_t>(x_rows) * x_width, static_cast<std::uint64_t>(x_rows))),
-          rounded(*ends_, x_rows, x_width),
-          x_rows_(x_rows),
-          x_width_(x_width) {
-      host.dtype = dtype;
-      host.width = width;
-      host.rows = rows;
-      host.planes = planes;
-      host.data = bytes.data();
-      host.row_bytes = row_bytes(dtype, width);
-      device = ends_->device->prepare(host);
-      if (x_width % 32 == 0)
-        on_both([&](Ops& ops) { ops.round(rounded.at(ops), rows_of(values, ops, x_rows, x_width)); });
-    }
-    const Weight& weight(const Ops& ops) const { return &ops == ends_->loops.get() ? host : device; }
-    Input input(const Ops& ops) const { return {rows_of(values, ops, x_rows_, x_width_), rounded.at(ops)}; }
-    std::vector<std::byte> bytes;
-    Twin<float> values;
-    TwinRounded rounded;
-    Weight host, device;
-    int x_rows_, x_width_;
-  };
-  static bool allows(int width) { return width % GetParam().block_values == 0; }
-};
-
-TEST_P(GpuProduct, every_width_has_the_bits_of_the_literal_loop) {
-  for (const int width : {32, 64, 96, 256, 512, 544, 768, 1024, 2048, 2304, 4096, 4352, 8192, 8448}) {
-    if (!allows(width)) continue;
-    for (const int tokens : {1, 3, 9, 70}) {
-      if (tokens == 70 && width > 4096) continue;
-      const int rows = tokens == 70 ? 19 : 37;
-      Operands o(GetParam().dtype, rows, width, 1, tokens, width);
-      const Twin<float> out(*ends_, static_cast<std::size_t>(tokens) * rows);
-      on_both([&](Ops& ops) { ops.matmul(rows_of(out, ops, tokens, rows), o.weight(ops), o.input(ops)); });
-      EXPECT_EQ(out.difference(), "") << width << " wide, " << tokens << " tokens";
-    }
-  }
-}
-
-TEST_P(GpuProduct, experts_and_groups_have_the_bits_of_the_literal_loop) {
-  constexpr int kExperts = 5, kUsed = 2, kRows = 33, kWidth = 512;
-  for (const int tokens : {1, 4, 130}) {
-    for (const bool per_slot : {false, true}) {
-      const int slots = tokens * kUsed;
-      Operands o(GetParam().dtype, kRows, kWidth, kExperts, per_slot ? slots : tokens, kWidth);
-      std::vector<std::int32_t> experts(static_cast<std::size_t>(slots));
-      for (int s = 0; s < slots; ++s) experts[static_cast<std::size_t>(s)] = (s * s + s / 3) % (kExperts - 1);
-      const Twin<std::int32_t> chosen(*ends_, experts);
-      const Twin<float> weights(*ends_, static_cast<std::size_t>(slots)),
-          out(*ends_, static_cast<std::size_t>(slots) * kRows);
-      on_both([&](Ops& ops) {
-        ops.matmul_experts(rows_of(out, ops, slots, kRows), o.weight(ops), o.input(ops),
-                           {chosen.at(ops), weights.at(ops), tokens, kUsed}, per_slot);
-      });
-      EXPECT_EQ(out.difference(), "") << tokens << " tokens, an input per slot: " << per_slot;
-    }
-    constexpr int kGroups = 2, kGroupRows = 128;
-    Operands o(GetParam().dtype, kGroups * kGroupRows, kWidth, 1, tokens, kGroups * kWidth);
-    const Twin<float> out(*ends_, static_cast<std::size_t>(tokens) * kGroups * kGroupRows);
-    on_both([&](Ops& ops) {
-      ops.matmul_grouped(rows_of(out, ops, tokens, kGroups * kGroupRows), o.weight(ops), o.input(ops), kGroups);
-    });
-    EXPECT_EQ(out.difference(), "") << tokens << " tokens in groups";
-  }
-}
-
-TEST_P(GpuProduct, experts_as_wide_as_the_models_have_the_bits_of_the_literal_loop) {
-  constexpr int kExperts = 4, kUsed = 3, kRows = 70;  // more rows than a thread block makes at a time
-  for (const int width : {2048, 4096}) {
-    for (const int tokens : {1, 2}) {
-      for (const bool per_slot : {false, true}) {
-        const int slots = tokens * kUsed;
-        Operands o(GetParam().dtype, kRows, width, kExperts, per_slot ? slots : tokens, width);
-        const Twin<std::int32_t> chosen(*ends_, std::vector<std::int32_t>{3, 0, 2, 1, 3, 0});
-        const Twin<float> weights(*ends_, static_cast<std::size_t>(slots)),
-            out(*ends_, static_cast<std::size_t>(slots) * kRows),
-            second(*ends_, static_cast<std::size_t>(slots) * kRows);
-        on_both([&](Ops& ops) {
-          const Ops::Part parts[] = {{rows_of(out, ops, slots, kRows), &o.weight(ops)},
-                                     {rows_of(second, ops, slots, kRows), &o.weight(ops)}};
-          ops.matmul_experts_many(parts, o.input(ops), {chosen.at(ops), weights.at(ops), tokens, kUsed}, per_slot);
-        });
-        EXPECT_EQ(out.difference() + second.difference(), "")
-            << width << " wide, " << tokens << " tokens, an input per slot: " << per_slot;
-      }
-    }
-  }
-}
-
-/// The formats whose weights the tile kernel decodes where it multiplies them.
-class GpuExperts : public GpuProduct {};
-
-TEST_P(GpuExperts, many_tokens_by_experts_as_wide_as_the_models_have_the_bits_of_the_literal_loop) {
-  // More rows than a thread block has, tiles of some slots to whole ones, experts with several tiles and one without
-  // any.
-  constexpr int kExperts = 6;
-  for (const int width : {2048, 4096}) {
-    for (const auto& [tokens, used, per_slot, rows] :
-         {std::tuple{97, 1, true, 70}, {99, 2, false, 33}, {401, 1, true, 277}}) {
-      const int slots = tokens * used;
-      Operands o(GetParam().dtype, rows, width, kExperts, per_slot ? slots : tokens, width);
-      std::vector<std::int32_t> experts(static_cast<std::size_t>(slots));
-      for (int s = 0; s < slots; ++s)
-        experts[static_cast<std::size_t>(s)] = s % 2 == 0 ? 4 : s % 7 == 0 ? 2 : s % 2 + s % 3 % 2;
-      const Twin<std::int32_t> chosen(*ends_, experts);
-      const Twin<float> weights(*ends_, static_cast<std::size_t>(slots)),
-          out(*ends_, static_cast<std::size_t>(slots) * rows), second(*ends_, static_cast<std::size_t>(slots) * rows);
-      on_both([&](Ops& ops) {
-        const Route route = {chosen.at(ops), weights.at(ops), tokens, used};
-        const Ops::Part parts[] = {{rows_of(out, ops, slots, rows), &o.weight(ops)},
-                                   {rows_of(second, ops, slots, rows), &o.weight(ops)}};
-        ops.matmul_experts_many(parts, o.input(ops), route, per_slot);
-        ops.matmul_experts(rows_of(second, ops, slots, rows), o.weight(ops), o.input(ops), route, per_slot);
-      });
-      EXPECT_EQ(out.difference() + second.difference(), "") << width << " wide, " << tokens << " tokens";
-    }
-  }
-}
-
-/// The formats that have a kernel for a few tokens.
-class GpuThinProduct : public GpuProduct {};
-
-TEST_P(GpuThinProduct, a_few_tokens_have_the_bits_of_the_literal_loop) {
-  // More rows than the thread blocks of the device make in a step, none, one and several chunks, parts that end within
-  // a tile, tokens that fill tiles of eight, two of them or four, or nearly, or need a second launch.
-  constexpr struct {
-    int width, tokens, rows[2];
-  } kCases[] = {{1024, 6, {517, 130}}, {1024, 33, {300, 7}}, {2048, 8, {413, 1}},  {2048, 17, {70, 64}},
-                {4096, 5, {203, 33}},  {4096, 16, {65, 96}}, {4096, 31, {129, 1}}, {8192, 9, {66, 130}},
-                {8192, 26, {35, 37}},  {12288, 5, {97, 5}}};
-  for (const auto& c : kCases) {
-    Operands first(GetParam().dtype, c.rows[0], c.width, 1, c.tokens, c.width),
-        second(GetParam().dtype, c.rows[1], c.width, 1, 1, 32);
-    const Twin<float> out(*ends_, static_cast<std::size_t>(c.tokens) * c.rows[0]),
-        other(*ends_, static_cast<std::size_t>(c.tokens) * c.rows[1]);
-    on_both([&](Ops& ops) {
-      const Ops::Part parts[] = {{rows_of(out, ops, c.tokens, c.rows[0]), &first.weight(ops)},
-                                 {rows_of(other, ops, c.tokens, c.rows[1]), &second.weight(ops)}};
-      ops.matmul_many(parts, first.input(ops));
-    });
-    EXPECT_EQ(out.difference() + other.difference(), "") << c.width << " wide, " << c.tokens << " tokens";
-  }
-}
-
-TEST_P(GpuThinProduct, a_few_tokens_in_groups_or_spread_over_the_streams_have_the_bits_of_the_literal_loop) {
-  constexpr int kGroups = 3, kGroupRows = 128, kStreams = 4, kRows = 77;
-  for (const auto& [width, tokens] : {std::pair{1024, 20}, {2048, 7}, {4096, 9}, {8192, 5}}) {
-    Operands grouped(GetParam().dtype, kGroups * kGroupRows, width, 1, tokens, kGroups * width);
-    const Twin<float> out(*ends_, static_cast<std::size_t>(tokens) * kGroups * kGroupRows);
-    Operands spread(GetParam().dtype, kRows, width, 1, tokens, width);
-    const std::size_t n = static_cast<std::size_t>(tokens);
-    const Twin<float> y(*ends_, n * kRows), streams(*ends_, random_floats(n * kStreams * kRows, 64)),
-        coefficients(*ends_, random_floats(n * 24, 65));
-    on_both([&](Ops& ops) {
-      ops.matmul_grouped(rows_of(out, ops, tokens, kGroups * kGroupRows), grouped.weight(ops), grouped.input(ops),
-                         kGroups);
-      ops.matmul_expand(rows_of(streams, ops, tokens, kStreams * kRows), rows_of(y, ops, tokens, kRows),
-                        spread.weight(ops), spread.input(ops), rows_of(coefficients, ops, tokens, 24));
-    });
-    EXPECT_EQ(out.difference() + streams.difference(), "") << width << " wide, " << tokens << " tokens";
-  }
-}
-
-/// A format of each kind that the tile kernels tell apart.
-class GpuWideProduct : public GpuProduct {};
-
-TEST_P(GpuWideProduct, has_the_bits_of_its_parts) {
-  // Enough tiles for the kernels of the largest shapes, beside parts of a size that other tests compare with the loops.
-  constexpr int kRows = 1421, kTokens = 1390, kPart = 70;
-  constexpr std::size_t kFloats = std::size_t{kTokens} * kRows;
-  Ops& ops = *ends_->device;
-  for (const int width : {1024, 8192}) {
-    Operands o(GetParam().dtype, kRows, width, 1, kTokens, width);
-    const Twin<float> whole(*ends_, kFloats), parts(*ends_, kFloats);
-    const Input x = o.input(ops);
-    ops.matmul(rows_of(whole, ops, kTokens, kRows), o.weight(ops), x);
-    for (int first = 0; first < kTokens; first += kPart) {
-      const int n = std::min(kPart, kTokens - first);
-      ops.matmul(rows_of(parts, ops, kTokens, kRows).from(first, n), o.weight(ops),
-                 {x.values.from(first, n), x.rounded.from(first, n)});
-    }
-    std::vector<float> a(kFloats), b(kFloats);
-    ops.download(a.data(), whole.at(ops), kFloats * sizeof(float));
-    ops.download(b.data(), parts.at(ops), kFloats * sizeof(float));
-    std::size_t different = 0;
-    for (std::size_t i = 0; i < kFloats; ++i) different += std::memcmp(&a[i], &b[i], sizeof(float)) == 0 ? 0 : 1;
-    EXPECT_EQ(different, 0u) << width << " wide";
-  }
-}
-
-TEST_P(GpuProduct, gated_experts_have_the_bits_of_their_parts) {
-  constexpr int kExperts = 4, kUsed = 3, kRows = 96;
-  for (const int width : {512, 2048, 4096}) {
-    for (const int tokens : {1, 2, 9}) {
-      const int slots = tokens * kUsed;
-      Operands gate(GetParam().dtype, kRows, width, kExperts, tokens, width),
-          up(GetParam().dtype, kRows, width, kExperts, 1, 32);
-      std::vector<std::int32_t> experts(static_cast<std::size_t>(slots));
-      for (int s = 0; s < slots; ++s) experts[static_cast<std::size_t>(s)] = (5 * s + s / 4) % kExperts;
-      const Twin<std::int32_t> chosen(*ends_, experts);
-      const Twin<float> weights(*ends_, random_floats(static_cast<std::size_t>(slots), 61)),
-          out(*ends_, static_cast<std::size_t>(slots) * kRows), other(*ends_, static_cast<std::size_t>(slots) * kRows);
-      const TwinRounded rounded(*ends_, slots, kRows);
-      on_both([&](Ops& ops) {
-        ops.matmul_experts_gated(rows_of(out, ops, slots, kRows), rows_of(other, ops, slots, kRows), rounded.at(ops),
-                                 gate.weight(ops), up.weight(ops), gate.input(ops),
-                                 {chosen.at(ops), weights.at(ops), tokens, kUsed}, 2.5f);
-      });
-      EXPECT_EQ(out.difference() + rounded.difference(), "") << width << " wide, " << tokens << " tokens";
-    }
-  }
-}
-
-TEST_P(GpuProduct, products_that_are_spread_over_the_streams_have_the_bits_of_their_parts) {
-  for (const int width : {512, 4096}) {
-    for (const int tokens : {1, 3, 9}) {
-      constexpr int kRows = 37, kStreams = 4;
-      Operands o(GetParam().dtype, kRows, width, 1, tokens, width);
-      const std::size_t n = static_cast<std::size_t>(tokens);
-      const Twin<float> y(*ends_, n * kRows), streams(*ends_, random_floats(n * kStreams * kRows, 62)),
-          coefficients(*ends_, random_floats(n * 24, 63));
-      on_both([&](Ops& ops) {
-        ops.matmul_expand(rows_of(streams, ops, tokens, kStreams * kRows), rows_of(y, ops, tokens, kRows),
-                          o.weight(ops), o.input(ops), rows_of(coefficients, ops, tokens, 24));
-      });
-      EXPECT_EQ(streams.difference(), "") << width << " wide, " << tokens << " tokens";
-    }
-  }
-}
-
-TEST_P(GpuProduct, embedding_rows_are_widened_exactly) {
-  constexpr int kWidth = 512, kRows = 11;
-  Operands o(GetParam().dtype, kRows, kWidth, 1, 1, 32);
-  const Twin<Token> tokens(*ends_, std::vector<Token>{3, 0, 10, 3});
-  const Twin<float> out(*ends_, std::size_t{4} * kWidth);
-  on_both([&](Ops& ops) { ops.embed(rows_of(out, ops, 4, kWidth), o.weight(ops), tokens.at(ops)); });
-  EXPECT_EQ(out.difference(), "");
-}
-
-std::vector<DTypeInfo> formats() {
-  std::vector<DTypeInfo> all;
-  for (const DTypeInfo& info : all_dtypes())
-    if (info.dtype != DType::i32 && info.dtype != DType::rocmfp3_mix && info.dtype != DType::rocmfp2_mix)
-      all.push_back(info);
-  return all;
-}
-INSTANTIATE_TEST_SUITE_P(Every, GpuProduct, ::testing::ValuesIn(formats()),
-                         [](const auto& format) { return std::string(format.param.name); });
-INSTANTIATE_TEST_SUITE_P(Every, GpuThinProduct, ::testing::Values(info_of(DType::q8_0)),
-                         [](const auto& format) { return std::string(format.param.name); });
-INSTANTIATE_TEST_SUITE_P(Every, GpuWideProduct,
-                         ::testing::Values(info_of(DType::q8_0), info_of(DType::q4_k), info_of(DType::q2_k),
-                                           info_of(DType::q6_k), info_of(DType::iq2_s), info_of(DType::nvfp4),
-                                           info_of(DType::f16)),
-                         [](const auto& format) { return std::string(format.param.name); });
-INSTANTIATE_TEST_SUITE_P(Every, GpuExperts, ::testing::Values(info_of(DType::iq2_xxs), info_of(DType::q2_k)),
-                         [](const auto& format) { return std::string(format.param.name); });
 
 TEST_F(GpuOps, an_output_that_is_zero_has_the_sign_that_the_literal_loop_gives_it) {
   // Rows of two superblocks, so that each of the eight lanes has a block of both. In the first one the integer dot is
@@ -583,14 +285,14 @@ TEST_F(GpuOps, fused_ops_have_the_bits_of_the_ops_that_they_are_made_of) {
     EXPECT_EQ(x.difference() + rounded.difference() + y.difference() + z.difference(), "")
         << width << " wide, " << rows << " rows";
   }
-  for (const auto& [rows, width] : product_of({3, 11}, {64, 1536, 4096})) {
+  // One row has the mixes' product, collapse and norm in one kernel where the width is the model's.
+  for (const auto& [rows, width] : product_of({1, 3, 8, 11}, {64, 1536, 4096})) {
     constexpr int kMixes = 24, kUsed = 2;
     std::vector<std::int32_t> chosen = {3, 1, 2, 2, 0, kExperts - 1};
     while (chosen.size() < static_cast<std::size_t>(rows * kUsed)) chosen.push_back(chosen[chosen.size() - 5]);
     const HyperSpec spec{4, 20, 1e-6f, 1e-6f};
     const std::size_t n = static_cast<std::size_t>(rows) * static_cast<std::size_t>(width);
-    const Twin<float> streams(*ends_, random_floats(4 * n, 66)),
-        mixes(*ends_, random_floats(static_cast<std::size_t>(rows) * kMixes, 67, 30.0f)),
+    const Twin<float> streams(*ends_, random_floats(4 * n, 66)), mixes(*ends_, static_cast<std::size_t>(rows) * kMixes),
         coefficients(*ends_, static_cast<std::size_t>(rows) * kMixes), out(*ends_, n),
         norm(*ends_, random_floats(static_cast<std::size_t>(width), 68)), parts(*ends_, random_floats(kUsed * n, 69)),
         shared(*ends_, random_floats(n, 70)), scale(*ends_, std::vector<float>{0.5f, 0.3f, 0.9f}),
@@ -598,15 +300,30 @@ TEST_F(GpuOps, fused_ops_have_the_bits_of_the_ops_that_they_are_made_of) {
         room(*ends_, n);
     const Twin<std::int32_t> experts(*ends_, chosen);
     const TwinRounded rounded(*ends_, rows, width);
+    std::vector<std::uint16_t> halves;
+    for (const float value : random_floats(std::size_t{kMixes} * 4 * static_cast<std::size_t>(width), 67, 0.3f))
+      halves.push_back(f32_to_f16(value));
+    Weight fn;
+    fn.dtype = DType::f16;
+    fn.width = 4 * width;
+    fn.rows = kMixes;
+    fn.row_bytes = row_bytes(DType::f16, 4 * width);
+    fn.data = reinterpret_cast<const std::byte*>(halves.data());
+    const Weight device_fn = ends_->device->prepare(fn);
     on_both([&](Ops& ops) {
       const Rows s = rows_of(streams, ops, rows, 4 * width), c = rows_of(coefficients, ops, rows, kMixes);
       const Rounded r = rounded.at(ops);
-      ops.hyper_begin(c, rows_of(out, ops, rows, width), &r, rows_of(mixes, ops, rows, kMixes), s, scale.at(ops),
-                      base.at(ops), spec, norm.at(ops), 1e-6f);
+      Input input;
+      input.values = s;
+      ops.hyper_begin(c, rows_of(out, ops, rows, width), &r, rows_of(mixes, ops, rows, kMixes),
+                      &ops == ends_->device.get() ? device_fn : fn, input, scale.at(ops), base.at(ops), spec,
+                      norm.at(ops), 1e-6f);
       ops.combine_expand(s, rows_of(room, ops, rows, width), rows_of(parts, ops, rows * kUsed, width),
                          {experts.at(ops), weights.at(ops), rows, kUsed}, rows_of(shared, ops, rows, width), c);
     });
-    EXPECT_EQ(coefficients.difference() + out.difference() + rounded.difference() + streams.difference(), "")
+    EXPECT_EQ(
+        mixes.difference() + coefficients.difference() + out.difference() + rounded.difference() + streams.difference(),
+        "")
         << width << " wide, " << rows << " rows";
   }
 }

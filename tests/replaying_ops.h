@@ -74,9 +74,21 @@ class ReplayingOps final : public ForwardingOps {
   void matmul_expand(Rows streams, Rows y, const Weight& w, const Input& x, ConstRows coefficients) override {
     issue([=, this, w = &w] { inner().matmul_expand(streams, y, *w, x, coefficients); });
   }
+  void matmul_experts_expand(Rows streams, Rows y, Rows parts, Rows shared, const Weight& w, const Input& mid,
+                             const Route& route, const Weight& shared_weight, const Input& shared_mid,
+                             ConstRows coefficients) override {
+    issue([=, this, w = &w, shared_weight = &shared_weight] {
+      inner().matmul_experts_expand(streams, y, parts, shared, *w, mid, route, *shared_weight, shared_mid,
+                                    coefficients);
+    });
+  }
   void matmul_grouped(Rows out, const Weight& w, const Input& x, int groups) override {
     issue([=, this, &w] { inner().matmul_grouped(out, w, x, groups); });
   }
+  void matmul_grouped_round(Rows out, Rounded rounded, const Weight& w, const Input& x, int groups) override {
+    issue([=, this, &w] { inner().matmul_grouped_round(out, rounded, w, x, groups); });
+  }
+  void matmul_normed(Rows out, const Weight& w, NormedInput& x) override { Ops::matmul_normed(out, w, x); }
   void rms_norm(Rows out, ConstRows x, const float* weight, float epsilon) override {
     issue([=, this] { inner().rms_norm(out, x, weight, epsilon); });
   }
@@ -112,11 +124,11 @@ class ReplayingOps final : public ForwardingOps {
   void hyper_collapse(Rows out, ConstRows streams, ConstRows coefficients) override {
     issue([=, this] { inner().hyper_collapse(out, streams, coefficients); });
   }
-  void hyper_begin(Rows coefficients, Rows out, const Rounded* rounded, ConstRows mixes, ConstRows streams,
-                   const float* scale_by, const float* base, const HyperSpec& spec, const float* weight,
-                   float epsilon) override {
+  void hyper_begin(Rows coefficients, Rows out, const Rounded* rounded, Rows mixes, const Weight& fn,
+                   const Input& streams, const float* scale_by, const float* base, const HyperSpec& spec,
+                   const float* weight, float epsilon) override {
     issue([=, this, own = rounded == nullptr ? std::nullopt : std::optional(*rounded)] {
-      inner().hyper_begin(coefficients, out, own ? &*own : nullptr, mixes, streams, scale_by, base, spec, weight,
+      inner().hyper_begin(coefficients, out, own ? &*own : nullptr, mixes, fn, streams, scale_by, base, spec, weight,
                           epsilon);
     });
   }

@@ -37,6 +37,20 @@ class RecordingOps final : public ForwardingOps {
   void matmul_expand(Rows streams, Rows y, const Weight& w, const Input& x, ConstRows coefficients) override {
     Ops::matmul_expand(streams, y, w, x, coefficients);
   }
+  void matmul_grouped_round(Rows out, Rounded rounded, const Weight& w, const Input& x, int groups) override {
+    Ops::matmul_grouped_round(out, rounded, w, x, groups);
+  }
+  void matmul_normed(Rows out, const Weight& w, NormedInput& x) override { Ops::matmul_normed(out, w, x); }
+  void hyper_begin(Rows coefficients, Rows out, const Rounded* rounded, Rows mixes, const Weight& fn,
+                   const Input& streams, const float* scale, const float* base, const HyperSpec& spec,
+                   const float* weight, float epsilon) override {
+    Ops::hyper_begin(coefficients, out, rounded, mixes, fn, streams, scale, base, spec, weight, epsilon);
+  }
+  void matmul_experts_expand(Rows streams, Rows y, Rows parts, Rows shared, const Weight& w, const Input& mid,
+                             const Route& route, const Weight& shared_weight, const Input& shared_mid,
+                             ConstRows coefficients) override {
+    Ops::matmul_experts_expand(streams, y, parts, shared, w, mid, route, shared_weight, shared_mid, coefficients);
+  }
   void matmul_experts_many(std::span<const Part> parts, const Input& x, const Route& route, bool x_per_slot) override {
     Ops::matmul_experts_many(parts, x, route, x_per_slot);
   }

@@ -6,7 +6,7 @@
 // instructions in all, but half as many blocks and warps: the sums took longer, the scores no less.
 #pragma once
 
-#include "gpu/attend.h"
+#include "gpu/attend_heads.h"
 
 namespace lockstep::gpu {
 
@@ -16,24 +16,19 @@ inline constexpr int kFloatsAt = kCodedChannels + kCodeChains;  // an exponent a
 inline constexpr int kRowBytes = kFloatsAt + 4 * kChain;
 static_assert(kChain == kFp8Block);
 
-inline constexpr int kCodedHeads = 8;     // of a block
-inline constexpr int kLargestSlots = 32;  // slots of which the largest score is kept
+inline constexpr int kCodedHeads = 8;  // of a block
 
 /// What both launches know.
-struct Coded : Attention {
-  float* scores;                      // [wave rows, heads, slots]
-  float* tile_largest;                // [wave rows, slots / kLargestSlots, heads]
+struct Coded : HeadAttention {
+  int tile_slots;                     // slots of which the largest score is kept
   int codes_at_once, floats_at_once;  // chains of sums
-  bool is_normed;                     // the queries, by `epsilon`, and rotated by `turns`
-  float epsilon;
-  ConstRows turns;  // empty: attention alone
-  Rounded rounded;
-  bool is_rounded;
 };
 
 void prepare_score_codes(Runtime& runtime);
-/// The scores of so many rows, and what is the largest of each kLargestSlots of them.
+/// The scores of so many rows, and what is the largest of each a.tile_slots of them.
 void score_codes(Runtime& runtime, const Coded& a, int rows);
+/// Slots of a block of scores.
+int score_tile_slots(const Runtime& runtime, int slots, int heads, int rows);
 bool can_score_codes(const Runtime& runtime);
 
 #if defined(LOCKSTEP_KERNEL)

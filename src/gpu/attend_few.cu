@@ -7,9 +7,8 @@
 // in order in the block, and what attention gives is rotated back and rounded there.
 //
 // Rows of the model's shape in official mode go through attend_codes.cu instead.
-#include "gpu/attend.h"
+#include "gpu/attend_heads.h"
 #include "gpu/block_dot.h"
-#include "gpu/round_kernel.h"
 #include "numerics/functions.h"
 
 namespace lockstep::gpu {
@@ -19,17 +18,10 @@ constexpr int kScoreThreads = 256, kScoreSlots = 32, kHeadStep = 4, kMostHeads =
 constexpr int kSumHeads = 8, kSumDims = 32, kMostAtOnce = 10;                         // of a block of sums
 constexpr int kFewRows = 8;  // up to so many rows of a wave are few
 
-struct Few : Attention {
-  float* scores;        // [wave rows, heads, slots]
-  float* tile_largest;  // [wave rows, slots / kScoreSlots, heads]
-  int heads_a_block;    // of scores
-  int word_pitch;       // of packed rows in shared memory
-  int chains_at_once;   // of sums
-  bool is_normed;       // the queries, by `epsilon`, and rotated by `turns`
-  float epsilon;
-  ConstRows turns;  // empty: attention alone
-  Rounded rounded;
-  bool is_rounded;
+struct Few : HeadAttention {
+  int heads_a_block;   // of scores
+  int word_pitch;      // of packed rows in shared memory
+  int chains_at_once;  // of sums
 };
 
 /// The first of the window's slots whose rows lie as floats in the step.
@@ -402,17 +394,7 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS((kMostAtOnce + 3) * kWarp, 2) sum_few_kerne
   }
   if (warp >= kSumHeads) return;
   const int head = first_head + warp, d = first_dim + lane;
-  float value = total * (1.0f / denominator);
-  const int channel = d - (width - a.turns.width);
-  const float other = shuffle_xor(value, 1);
-  if (head >= a.heads || d >= width) return;  // whole warps, where something is rounded
-  if (a.turns.data != nullptr && channel >= 0) {
-    const float* turn = a.turns.data + i * a.turns.stride + channel / 2 * 2;
-    const float c = turn[0], s = -turn[1];
-    value = channel % 2 == 0 ? fma_f32(value, c, -(other * s)) : fma_f32(other, s, value * c);
-  }
-  a.out.data[i * a.out.stride + head * width + d] = value;
-  if (a.is_rounded) round_value(a.rounded, i, head * width + d, value);
+  finish_head(a, i, head, d, width, total, denominator);
 }
 
 int chains_of(int width) { return (width + kChain - 1) / kChain; }
@@ -442,7 +424,7 @@ std::size_t attend_few_floats(const AttendCall& call, int rows, const PackedRows
   if (rows > kFewRows) return 0;
   const std::size_t heads = static_cast<std::size_t>(call.queries.width / layout.width),
                     n = static_cast<std::size_t>(rows), slots = static_cast<std::size_t>(slots_of(call));
-  return n * heads * (slots + slots / kScoreSlots) + kChain;
+  return n * heads * (slots + slots / kLeastTileSlots) + kChain;
 }
 
 void attend_few(Runtime& runtime, const AttendCall& call, const Slices& slices, int first_row, int rows, float* scratch,
@@ -450,14 +432,7 @@ void attend_few(Runtime& runtime, const AttendCall& call, const Slices& slices, 
   if (can_attend_codes(runtime, call, layout))
     return attend_codes(runtime, call, slices, first_row, rows, scratch, layout);
   Few a = {};
-  static_cast<Attention&>(a) = attention_of(call, slices, first_row, rows, layout);
-  a.scores = scratch;
-  a.tile_largest = scratch + static_cast<std::int64_t>(rows) * a.heads * a.slots;
-  a.turns = call.turns;
-  a.is_normed = call.turns.data != nullptr;
-  a.epsilon = call.epsilon;
-  a.is_rounded = call.rounded != nullptr;
-  if (a.is_rounded) a.rounded = *call.rounded;
+  static_cast<HeadAttention&>(a) = head_attention_of(call, slices, first_row, rows, scratch, layout);
   a.word_pitch = word_pitch_of(layout);
   // As many heads a block as leave no multiprocessor without one.
   const int tiles = a.slots / kScoreSlots * rows;

@@ -164,6 +164,18 @@ LOCKSTEP_DEVICE void let_next_launch_begin() {
 
 #endif
 
+/// What this thread and, before a block_barrier, its block wrote comes before what it writes next, for the whole
+/// device.
+LOCKSTEP_DEVICE void device_fence() {
+#if defined(__CUDA_ARCH__)
+  __threadfence();
+#elif defined(__HIP_DEVICE_COMPILE__)
+  __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "agent");
+#endif
+}
+/// A value that another block of this launch wrote, behind a device_fence.
+LOCKSTEP_DEVICE float read_fresh(const float* from) { return *static_cast<const volatile float*>(from); }
+
 /// Asks for `count` floats of a weight before the launch before is done: read once a step, they come from far away. By
 /// all threads of a block.
 LOCKSTEP_DEVICE void prefetch([[maybe_unused]] const float* weight, [[maybe_unused]] int count) {
@@ -188,18 +200,44 @@ LOCKSTEP_DEVICE void cluster_barrier() {
   asm volatile("barrier.cluster.arrive.aligned;\n\tbarrier.cluster.wait.aligned;" ::: "memory");
 #endif
 }
-/// What stands at `at`, in shared memory, in block `rank` of the cluster.
-LOCKSTEP_DEVICE float cluster_value([[maybe_unused]] const float* at, [[maybe_unused]] int rank) {
+
+/// In shared memory: counts, once, what the blocks of the cluster send to this one. One thread says how many floats,
+/// and show_arrivals; then cluster_barrier. A block ends when all that is sent to it has come.
+struct Arrivals {
+  std::uint64_t barrier;
+};
+LOCKSTEP_DEVICE void expect_arrivals([[maybe_unused]] Arrivals& arrivals, [[maybe_unused]] int floats) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  float value;
+  const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(&arrivals));
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(at) : "memory");
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(4 * floats) : "memory");
+#endif
+}
+LOCKSTEP_DEVICE void show_arrivals() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+/// `value` to where `at` stands in block `rank` of the cluster, counted by its `arrivals`.
+LOCKSTEP_DEVICE void send_to_block([[maybe_unused]] float* at, [[maybe_unused]] int rank, [[maybe_unused]] float value,
+                                   [[maybe_unused]] Arrivals& arrivals) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile(
-      "{\n\t.reg .u32 there;\n\tmapa.shared::cluster.u32 there, %1, %2;\n\tld.shared::cluster.f32 %0, [there];\n\t}"
-      : "=f"(value)
-      : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(at))), "r"(rank)
+      "{\n\t.reg .u32 there, count;\n\tmapa.shared::cluster.u32 there, %0, %2;\n\t"
+      "mapa.shared::cluster.u32 count, %1, %2;\n\t"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [there], %3, [count];\n\t}" ::"r"(
+          static_cast<std::uint32_t>(__cvta_generic_to_shared(at))),
+      "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(&arrivals))), "r"(rank), "r"(bits_of(value))
       : "memory");
-  return value;
-#else
-  return 0;
+#endif
+}
+LOCKSTEP_DEVICE void wait_for_arrivals([[maybe_unused]] Arrivals& arrivals) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile(
+      "{\n\t.reg .pred done;\n\tagain:\n\t"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], 0;\n\t@!done bra again;\n\t}" ::"r"(
+          static_cast<std::uint32_t>(__cvta_generic_to_shared(&arrivals)))
+      : "memory");
 #endif
 }
 

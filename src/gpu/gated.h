@@ -1,7 +1,10 @@
 // What the two kernels of gated_experts.cu are given.
 #pragma once
 
+#include "gpu/device.h"
 #include "gpu/matmul.h"
+#include "gpu/round_kernel.h"
+#include "ops/rows.h"
 
 namespace lockstep::gpu {
 
@@ -16,7 +19,25 @@ struct Gated {
   Rounded rounded;
   const float* row_weights;
   float limit;
+  SwigluCall beside;
   int blocks;  // of the launch
 };
+
+#if defined(LOCKSTEP_KERNEL)
+
+/// The block's share of p.beside, by one warp.
+LOCKSTEP_DEVICE void swiglu_beside(const Gated& p) {
+  const SwigluCall& s = p.beside;
+  const int groups = s.gate.width / kBlock;
+  for (int i = block_x(); i < groups * s.gate.rows; i += p.blocks) {
+    const int row = i / groups, d = i % groups * kBlock + lane_index();
+    float& gate = s.gate.data[row * s.gate.stride + d];
+    const float value = swiglu_value(gate, s.up.data[row * s.up.stride + d], s.limit);
+    gate = value;
+    round_value(s.rounded, row, d, value);
+  }
+}
+
+#endif
 
 }  // namespace lockstep::gpu

@@ -1,4 +1,4 @@
-// The kernel of gated_experts.cu without matrix units.
+// The kernel of gated_experts.cu without matrix units, or where there is less shared memory than the other one wants.
 //
 // A thread is a lane of the law, as in lane_matvec.h, and takes the same row of gate and up together, so that the
 // activations come from shared memory once for both; the rows of the next round are asked for block by block, as those
@@ -8,41 +8,37 @@
 
 #include "gpu/gated.h"
 #include "gpu/lane_matvec.h"
-#include "gpu/round_kernel.h"
-#include "ops/rows.h"
 
 namespace lockstep::gpu {
 
-inline constexpr int kGatedBlocks = 2;  // thread blocks of a multiprocessor
-template <int kLanes>
-constexpr int kGatedThreads = kLaneThreads;
+inline constexpr int kGatedLaneBlocks = 2;  // thread blocks of a multiprocessor
 
 #if defined(LOCKSTEP_KERNEL)
 
 /// Grid points sixteen times and the masks of eight signs sixteen times, so that no two threads of half a warp meet in
 /// a bank.
-constexpr int kGatedCopies = 16;
-struct GatedLookup {
-  Words2 point[256][kGatedCopies];
-  Words2 mask[128][kGatedCopies];  // a byte of ones for every negative value
+constexpr int kGatedLaneCopies = 16;
+struct GatedLaneLookup {
+  Words2 point[256][kGatedLaneCopies];
+  Words2 mask[128][kGatedLaneCopies];  // a byte of ones for every negative value
 };
 
 template <int kLanes>
-struct GatedShared {
-  GatedLookup lookup;
+struct GatedLaneShared {
+  GatedLaneLookup lookup;
   LaneInput<kLanes> x;
   float result[2][kGatedChannels];
 };
 
-LOCKSTEP_DEVICE void fill(GatedLookup& to, const Tables& tables) {
+LOCKSTEP_DEVICE void fill(GatedLaneLookup& to, const Tables& tables) {
   const auto* points = reinterpret_cast<const Words2*>(tables.bytes_iq2_xxs);
 #pragma unroll 8
-  for (int i = thread_index(); i < 256 * kGatedCopies / 2; i += kLaneThreads) {
-    const Words2 point = points[i / (kGatedCopies / 2)];
+  for (int i = thread_index(); i < 256 * kGatedLaneCopies / 2; i += kLaneThreads) {
+    const Words2 point = points[i / (kGatedLaneCopies / 2)];
     reinterpret_cast<Words4*>(to.point)[i] = {{point.word[0], point.word[1], point.word[0], point.word[1]}};
   }
-  for (int i = thread_index(); i < 128 * kGatedCopies / 2; i += kLaneThreads) {
-    const std::uint32_t signs = even_signs(static_cast<std::uint32_t>(i / (kGatedCopies / 2)));
+  for (int i = thread_index(); i < 128 * kGatedLaneCopies / 2; i += kLaneThreads) {
+    const std::uint32_t signs = even_signs(static_cast<std::uint32_t>(i / (kGatedLaneCopies / 2)));
     const std::uint32_t low = ((signs & 15u) * 0x00204081u & 0x01010101u) * 255u,
                         high = ((signs >> 4) * 0x00204081u & 0x01010101u) * 255u;
     reinterpret_cast<Words4*>(to.mask)[i] = {{low, high, low, high}};
@@ -66,7 +62,7 @@ LOCKSTEP_DEVICE void load_block(RowPart& to, const std::uint8_t* row, int lane, 
 LOCKSTEP_DEVICE void add_eight(int& flipped, int& masks, std::uint32_t point_at, std::uint32_t mask_at,
                                const std::uint8_t* lookup, std::uint32_t low_codes, std::uint32_t high_codes) {
   const Words2 levels = *reinterpret_cast<const Words2*>(lookup + point_at);
-  const Words2 mask = *reinterpret_cast<const Words2*>(lookup + sizeof(GatedLookup::point) + mask_at);
+  const Words2 mask = *reinterpret_cast<const Words2*>(lookup + sizeof(GatedLaneLookup::point) + mask_at);
   flipped = dot4(levels.word[0] ^ mask.word[0], low_codes, flipped);
   masks = dot4(mask.word[0], low_codes, masks);
   flipped = dot4(levels.word[1] ^ mask.word[1], high_codes, flipped);
@@ -78,7 +74,7 @@ LOCKSTEP_DEVICE void add_eight(int& flipped, int& masks, std::uint32_t point_at,
 LOCKSTEP_DEVICE float term_of(const Words2& part, std::uint16_t scale, const Words4& first, const Words4& second,
                               const std::uint8_t* lookup, std::uint32_t copy) {
   constexpr std::uint32_t kPoint = 255u << 7, kMask = 127u << 7;
-  static_assert(sizeof(GatedLookup::point[0]) == 128 && sizeof(GatedLookup::mask[0]) == 128);
+  static_assert(sizeof(GatedLaneLookup::point[0]) == 128 && sizeof(GatedLaneLookup::mask[0]) == 128);
   const std::uint32_t points = part.word[0], signs = part.word[1];
   int flipped = 0, masks = 0;
   add_eight(flipped, masks, (points << 7 & kPoint) | copy, (signs << 7 & kMask) | copy, lookup, first.word[0],
@@ -94,13 +90,14 @@ LOCKSTEP_DEVICE float term_of(const Words2& part, std::uint16_t scale, const Wor
 }
 
 template <int kLanes>
-LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kLaneThreads, kGatedBlocks) gated_kernel(LOCKSTEP_PARAMETER Gated p) {
+LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kLaneThreads, kGatedLaneBlocks) gated_lane_kernel(LOCKSTEP_PARAMETER Gated p) {
   constexpr int kGroups = kLaneThreads / kLanes, kPasses = kGatedChannels / kGroups;
   LOCKSTEP_DYNAMIC_SHARED(Words4, gated_shared);
-  auto& shared = *reinterpret_cast<GatedShared<kLanes>*>(gated_shared);
+  auto& shared = *reinterpret_cast<GatedLaneShared<kLanes>*>(gated_shared);
   fill(shared.lookup, *p.gate.tables);
   wait_for_launch_before();
   let_next_launch_begin();  // the next one may read what was written before this launch: which experts
+  if (thread_index() < kWarp) swiglu_beside(p);
   const int t = thread_index(), lane = t % kLanes, group = t / kLanes;
   const int groups = p.gate.rows / kGatedChannels, units = groups * p.out.rows;  // a unit: 32 channels of a slot
   // Row of this thread's in pass `pass` of a unit; beyond the last one, of the last one again.
@@ -119,7 +116,7 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kLaneThreads, kGatedBlocks) gated_kernel(LO
     }
   }
   const auto* lookup = reinterpret_cast<const std::uint8_t*>(&shared.lookup);
-  const auto copy = static_cast<std::uint32_t>(t % kGatedCopies * sizeof(Words2));
+  const auto copy = static_cast<std::uint32_t>(t % kGatedLaneCopies * sizeof(Words2));
   std::int64_t held_row = -1;  // of the activations in shared memory
 #pragma unroll 1
   for (int unit = block_x(); unit < units; unit += p.blocks) {

@@ -17,9 +17,7 @@
 #include "gpu/gated.h"
 #include "gpu/int8_mma.h"
 #include "gpu/lane_matvec.h"
-#include "gpu/round_kernel.h"
 #include "numerics/order.h"
-#include "ops/rows.h"
 
 namespace lockstep::gpu {
 
@@ -244,6 +242,7 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kGatedThreads<kLanes>, kGatedBlocks) gated_
   int held_slot = begin / groups, held_token = held_slot / p.x_share;  // whose activations `x` holds
   x.load(p.x, held_token * p.x.stride, 4 * quad);
   std::int64_t next_place = count > 1 ? place_of(1) : 0;
+  if (warp == 0) swiglu_beside(p);
   block_barrier();
 #pragma unroll 1
   for (int n = 0; n < count; ++n) {

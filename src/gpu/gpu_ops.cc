@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "gpu/down_experts.h"
 #include "gpu/expert_tile.h"
 #include "gpu/float_few.h"
 #include "gpu/float_tile.h"
@@ -23,11 +24,12 @@
 #include "gpu/memory_pool.h"
 #include "gpu/planes.h"
 #include "gpu/recorder.h"
+#include "gpu/ring_matvec.h"
+#include "gpu/router.h"
 #include "gpu/telemetry.h"
 #include "gpu/thin_experts.h"
 #include "gpu/thin_matmul.h"
 #include "gpu/tile.h"
-#include "tensor/tables.h"
 
 namespace lockstep::gpu {
 namespace {
@@ -36,52 +38,32 @@ constexpr std::size_t kRoomBytes = std::size_t{512} << 20;  // what an op's own 
 constexpr std::size_t kStageBytes = std::size_t{64} << 20;  // of a weight on its way in
 constexpr int kMostRecorded = 128;                          // tokens of a step that is worth a recording
 constexpr int kFewTokens = 8;                               // up to so many, matrix-vector kernels
+constexpr int kFewMixed = 8;          // up to so many, the mixes and what is made of them in one kernel
 constexpr int kFewExpertTokens = 95;  // up to so many, experts slot by slot: tokens hardly share them
 constexpr int kFewestThinTokens = 96, kMostThinTokens = 400;  // what thin_experts.h is the fastest for
-
-Tables make_tables() {
-  Tables t = {};
-  std::copy_n(kGridIq2Xxs, 256, t.iq2_xxs);
-  std::copy_n(kGridIq2Xs, 512, t.iq2_xs);
-  std::copy_n(kGridIq2S, 1024, t.iq2_s);
-  std::copy_n(kGridIq3Xxs, 256, t.iq3_xxs);
-  std::copy_n(kGridIq3S, 512, t.iq3_s);
-  std::copy_n(kGridIq1, 2048, t.iq1);
-  const auto levels = [](const std::int16_t* from, int n, std::int8_t* to) {
-    for (int i = 0; i < n; ++i) to[i] = static_cast<std::int8_t>(from[i]);
-  };
-  levels(kLevelIq2, 3, t.level_iq2);
-  levels(kLevelIq3Xxs, 8, t.level_iq3_xxs);
-  levels(kLevelIq3S, 8, t.level_iq3_s);
-  levels(kLevelIq4, 16, t.level_iq4);
-  levels(kLevelE2m1, 16, t.level_e2m1);
-  levels(kLevelRocmfp4, 16, t.level_rocmfp4);
-  levels(kLevelRocmfp3, 8, t.level_rocmfp3);
-  levels(kLevelRocmfp2, 4, t.level_rocmfp2);
-  levels(kLevelRocmfp2S40, 4, t.level_rocmfp2_s40);
-  for (int row = 0; row < 256; ++row)
-    for (int i = 0; i < 8; ++i) {
-      const auto level = static_cast<std::uint32_t>(t.level_iq2[kGridIq2Xxs[row] >> (2 * i) & 3]);
-      t.bytes_iq2_xxs[row][i / 4] |= level << (8 * (i % 4));
-    }
-  return t;
-}
 
 class GpuOps final : public Ops {
  public:
   explicit GpuOps(const GpuOptions& options) : runtime_(options.device), pool_(runtime_), recorder_(runtime_) {
     tables_ = static_cast<Tables*>(pool_.allocate(sizeof(Tables)));
     for (ZeroList*& zeros : zeros_) zeros = static_cast<ZeroList*>(pool_.allocate(sizeof(ZeroList)));
+    routed_ = static_cast<int*>(pool_.allocate(sizeof(int)));
+    runtime_.clear(routed_, sizeof(int));
     const Tables tables = make_tables();
     runtime_.upload(tables_, &tables, sizeof tables);
+    arrivals_ = static_cast<int*>(pool_.allocate(sizeof(int) * kMostArrivals));
+    runtime_.clear(arrivals_, sizeof(int) * kMostArrivals);
     prepare_attend(runtime_);
     prepare_matvecs(runtime_);
     prepare_gated(runtime_);
+    prepare_rings(runtime_);
+    prepare_down(runtime_);
     prepare_thin(runtime_);
     prepare_thin_experts(runtime_);
     prepare_tiles(runtime_);
     prepare_expert_tiles(runtime_);
     prepare_index_tiles(runtime_);
+    prepare_score_tiles(runtime_);
     prepare_float_tiles(runtime_);
     prepare_thin_floats(runtime_);
     runtime_.synchronize();
@@ -90,6 +72,8 @@ class GpuOps final : public Ops {
     for (void* weight : weights_) pool_.release(weight);
     for (const Room& room : rooms_) pool_.release(room.memory);
     for (ZeroList* zeros : zeros_) pool_.release(zeros);
+    pool_.release(arrivals_);
+    pool_.release(routed_);
     pool_.release(tables_);
   }
 
@@ -200,14 +184,45 @@ class GpuOps final : public Ops {
     if ((y.rows > kFewTokens && !is_thin) || kernels == nullptr || streams.width != 4 * y.width)
       return Ops::matmul_expand(streams, y, w, x, coefficients);
     do_postponed();
-    if (is_thin)
+    const RingCall ring(p);
+    if (can_ring(runtime_, w.dtype, ring))
+      multiply_ring(runtime_, w.dtype, ring);
+    else if (is_thin)
       multiply_thin(runtime_, &p, 1);
     else
       kernels->multiply(runtime_, &p, 1);
   }
 
+  void matmul_experts_expand(Rows streams, Rows y, Rows parts, Rows shared, const Weight& w, const Input& mid,
+                             const Route& route, const Weight& shared_weight, const Input& shared_mid,
+                             ConstRows coefficients) override {
+    Product down = product_of(parts, w, mid);
+    down.expert = route.expert;
+    down.is_expert_known = route.expert == gated_by_;
+    if (route.rows == 1) do_postponed();
+    if (streams.width != 4 * y.width ||
+        !multiply_down(runtime_, w.dtype, down, route.used, shared_weight.dtype,
+                       product_of(shared, shared_weight, shared_mid), streams, coefficients))
+      Ops::matmul_experts_expand(streams, y, parts, shared, w, mid, route, shared_weight, shared_mid, coefficients);
+  }
+
   void matmul_grouped(Rows out, const Weight& w, const Input& x, int groups) override {
     multiply(out, w, x, w.rows / groups);
+  }
+  void matmul_grouped_round(Rows out, Rounded rounded, const Weight& w, const Input& x, int groups) override {
+    RingCall ring(product_of(out, w, x));
+    ring.p.rows_a_group = w.rows / groups;
+    ring.rounded = rounded;
+    if (!can_ring(runtime_, w.dtype, ring)) return Ops::matmul_grouped_round(out, rounded, w, x, groups);
+    multiply_ring(runtime_, w.dtype, ring);
+  }
+  void matmul_normed(Rows out, const Weight& w, NormedInput& x) override {
+    RingCall ring(product_of(out, w, {x.values, x.rounded}));
+    ring.raw = x.raw;
+    ring.norm = x.weight;
+    ring.epsilon = x.epsilon;
+    if (x.is_made || !can_ring(runtime_, w.dtype, ring)) return Ops::matmul_normed(out, w, x);
+    multiply_ring(runtime_, w.dtype, ring);
   }
 
   void matmul_experts(Rows out, const Weight& w, const Input& x, const Route& route, bool x_per_slot) override {
@@ -281,19 +296,28 @@ class GpuOps final : public Ops {
     do_postponed();
     gpu::hyper_collapse(runtime_, out, streams, coefficients);
   }
-  void hyper_begin(Rows coefficients, Rows out, const Rounded* rounded, ConstRows mixes, ConstRows streams,
+  void hyper_begin(Rows coefficients, Rows out, const Rounded* rounded, Rows mixes, const Weight& fn, const Input& x,
                    const float* scale_by, const float* base, const HyperSpec& spec, const float* weight,
                    float epsilon) override {
+    const ConstRows streams = x.values;
     LOCKSTEP_CHECK(spec.streams == 4 && streams.width == 4 * out.width && out.width <= 10240);
+    const bool is_one = out.rows <= kFewMixed && can_mix_begin(runtime_, fn.dtype, matrix_of(fn), out.width);
+    if (!is_one) multiply(mixes, fn, x, 0);
     if (out.rows > kFewTokens &&
         hyper_begin_many(runtime_, coefficients, out, rounded, mixes, streams, scale_by, base, spec, weight, epsilon))
       return;
-    const bool has_mean =
-        gpu::hyper_begin(runtime_, out, rounded, coefficients, mixes, streams, scale_by, base, spec, weight, epsilon);
+    bool has_mean = is_one;
+    if (is_one)
+      hyper_mix_begin(runtime_, out, rounded, coefficients, mixes, matrix_of(fn), streams, scale_by, base, spec, weight,
+                      epsilon);
+    else
+      has_mean =
+          gpu::hyper_begin(runtime_, out, rounded, coefficients, mixes, streams, scale_by, base, spec, weight, epsilon);
     // What follows takes `out`; the coefficients can go beside it.
+    is_postponed_split_ = has_mean;
     postponed_ = [=, this] {
       if (has_mean)
-        gpu::hyper_split(runtime_, coefficients, mixes, scale_by, base, spec);
+        gpu::hyper_split(runtime_, coefficients, mixes, scale_by, base, spec, is_input_known_);
       else
         gpu::hyper_coefficients(runtime_, coefficients, mixes, streams, scale_by, base, spec);
     };
@@ -315,10 +339,10 @@ class GpuOps final : public Ops {
 
   void select_rows(Selection out, const Slices& slices, ConstRows queries, ConstRows head_weights, int ratio, int top_k,
                    const RowLayout& layout) override {
-    const SelectCall call = {out, queries, head_weights, ratio, top_k, most_visible(slices, ratio)};
+    const SelectCall call = {out, queries, head_weights, ratio, top_k, most_visible(slices, ratio), arrivals_};
     const PackedRows packed(layout);
     const bool has_scores = call.bound > top_k;
-    const std::size_t score_bytes = has_scores ? sizeof(float) * static_cast<std::size_t>(call.bound) : 0,
+    const std::size_t score_bytes = has_scores ? sizeof(float) * few_score_floats(call.bound) : 0,
                       index_bytes = has_scores && can_tile_index(runtime_, call, packed) ? index_row_bytes() : 0,
                       row_bytes = std::max<std::size_t>(1, score_bytes + index_bytes);
     const int wave = wave_rows(row_bytes, queries.rows);
@@ -389,6 +413,40 @@ class GpuOps final : public Ops {
     LOCKSTEP_CHECK(logits.width <= 1024 && route.used <= 64);
     gated_by_ = nullptr;
     gpu::route_experts(runtime_, route, logits, bias, table, tokens, route_scale);
+  }
+  /// Of one token in one line of launches, without branches: the router with the choice lets the next ones begin when
+  /// the activations are known, so that the coefficients and the shared expert's products go beside it.
+  void begin_experts(const ExpertsBegin& e, const Input& x) override {
+    const bool is_split = postponed_ && is_postponed_split_, is_fused = !postponed_ || is_split;
+    const Matrix router = matrix_of(*e.router);
+    const DType shared = e.shared.gate_weight->dtype;
+    if (!runtime_.can_overlap() || !is_fused || is_beside_ || shared != DType::q8_0 ||
+        e.shared.up_weight->dtype != shared || !can_route(e.router->dtype, router, x.values))
+      return Ops::begin_experts(e, x);
+    gated_by_ = nullptr;
+    route_by_product(runtime_, {router, x.values.data, e.logits.data, e.route, e.bias, e.table, e.tokens, e.route_scale,
+                                routed_, 0});
+    is_input_known_ = true;
+    do_postponed();
+    is_input_known_ = false;
+    Product parts[] = {product_of(e.shared.gate, *e.shared.gate_weight, x),
+                       product_of(e.shared.up, *e.shared.up_weight, x)};
+    for (Product& part : parts) part.is_input_known = true;
+    kernels_of(shared)->multiply(runtime_, parts, 2);
+    const SwigluCall middle = {e.shared.gate, e.shared.up, e.shared.rounded, e.shared.limit};
+    Product gates = product_of(e.chosen.gate, *e.chosen.gate_weight, x),
+            ups = product_of(e.chosen.up, *e.chosen.up_weight, x);
+    gates.expert = ups.expert = e.route.expert;
+    gates.x_share = ups.x_share = e.route.used;
+    if (e.chosen.gate_weight->dtype == e.chosen.up_weight->dtype &&
+        multiply_gated(runtime_, e.chosen.gate_weight->dtype, gates, ups, e.chosen.rounded, e.route.weight,
+                       e.chosen.limit, middle)) {
+      gated_by_ = e.route.expert;
+      return;
+    }
+    swiglu_round(middle.gate, middle.rounded, middle.gate, middle.up, nullptr, middle.limit);
+    matmul_experts_gated(e.chosen.gate, e.chosen.up, e.chosen.rounded, *e.chosen.gate_weight, *e.chosen.up_weight, x,
+                         e.route, e.chosen.limit);
   }
   void swiglu(Rows out, ConstRows gate, ConstRows up, const float* row_weights, float limit) override {
     gpu::swiglu(runtime_, out, nullptr, gate, up, row_weights, limit);
@@ -561,6 +619,7 @@ class GpuOps final : public Ops {
     p.rows_a_group = rows_a_group;
     const FormatKernels* kernels = kernels_of(w.dtype);
     if (kernels == nullptr) return multiply_floats_by_shape(w.dtype, &p, 1);
+    if (const RingCall ring(p); can_ring(runtime_, w.dtype, ring)) return multiply_ring(runtime_, w.dtype, ring);
     if (can_thin(runtime_, w.dtype, &p, 1)) return multiply_thin(runtime_, &p, 1);
     if (out.rows <= kFewTokens || !can_tile(runtime_, kernels->kind, kernels->has_min, w.width, rows_a_group))
       return kernels->multiply(runtime_, &p, 1);
@@ -693,6 +752,7 @@ class GpuOps final : public Ops {
   MemoryPool pool_;
   Recorder recorder_;
   Tables* tables_ = nullptr;
+  int* arrivals_ = nullptr;  // SelectCall
   ZeroList* zeros_[2] = {};  // of the main work and of what runs beside it
   struct Room {
     void* memory = nullptr;
@@ -703,6 +763,9 @@ class GpuOps final : public Ops {
   // known for a while (gated_experts.cu waits before it lets the next one begin).
   const std::int32_t* gated_by_ = nullptr;
   std::function<void()> postponed_;  // hyper_begin's coefficients, if they are still to be made
+  bool is_postponed_split_ = false;  // by gpu::hyper_split
+  bool is_input_known_ = false;      // by what do_postponed launches, before the launch before it began
+  int* routed_ = nullptr;            // RouterCall::done
   bool is_beside_ = false;           // the ops of the second part of run_both are being issued
   std::vector<void*> weights_;
 };

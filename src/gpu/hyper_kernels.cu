@@ -1,6 +1,7 @@
 // Kernels of the hyper-connections. Four streams, as the model has; their coefficients are 24 numbers a token.
 #include "gpu/block_dot.h"
 #include "gpu/kernels.h"
+#include "gpu/matmul.h"
 #include "gpu/round_kernel.h"
 #include "gpu/split_streams.h"
 
@@ -80,117 +81,169 @@ LOCKSTEP_KERNEL void begin_kernel(Rows out, Rounded rounded, bool is_rounded, Co
   }
 }
 
-/// The float dot of a chunk of 4096 values, of which this block of a cluster of eight has those that make four of the
-/// 32 lanes: the sum of the lanes, the same in every thread of the warp. `sums` [4] is in shared memory, and all blocks
-/// have written theirs.
-LOCKSTEP_DEVICE float fold_cluster(const float* sums) {
-  const float value = cluster_value(sums + lane_index() % 4, lane_index() / 4);
-  float column = shuffle(value, lane_index() % kColumns);
+constexpr int kPieces = kChunk / (kOctet * kMaxLanes);  // of a row: every 256th value makes one partial sum
+constexpr int kClusterBlocks = 8, kClusterThreads = 256;
+constexpr int kClusterMixes = 4;  // rows of the mixes' matrix that a cluster multiplies: the first cluster's are `pre`
+
+/// The sum of the eight places of a lane, in each of the eight threads that have one.
+LOCKSTEP_DEVICE float add_places(float place) {
+  const int first = lane_index() / kOctet * kOctet;
+  float sum = shuffle(place, first);
 #pragma unroll
-  for (int l = kColumns; l < kMaxLanes; l += kColumns) column = column + shuffle(value, lane_index() % kColumns + l);
+  for (int p = 1; p < kOctet; ++p) sum = sum + shuffle(place, first + p);
+  return sum;
+}
+
+/// The float dot of a chunk of 4096 values from its 32 lanes' sums, of which a thread has one: the same in all.
+LOCKSTEP_DEVICE float fold_lanes(float lane_sum) {
+  float column = shuffle(lane_sum, lane_index() % kColumns);
+#pragma unroll
+  for (int l = kColumns; l < kMaxLanes; l += kColumns) column = column + shuffle(lane_sum, lane_index() % kColumns + l);
   float total = shuffle(column, 0);
 #pragma unroll
   for (int c = 1; c < kColumns; ++c) total = total + shuffle(column, c);
   return total;
 }
 
-constexpr int kPieces = kChunk / (kOctet * kMaxLanes);  // of a row: every 256th value makes one partial sum
-constexpr int kClusterBlocks = 8, kClusterThreads = 256;
-
-/// Partial sums of the squares of 32 neighbouring columns, and from them four lanes' sums.
-LOCKSTEP_DEVICE void square_lanes(float* sums, const float (*values)[kWarp]) {
-  const int lane = lane_index();
-  float partial = 0;
-#pragma unroll
-  for (int j = 0; j < kPieces; ++j) partial = fma_f32(values[j][lane], values[j][lane], partial);
-  const int first = lane / kOctet * kOctet;
-  float sum = shuffle(partial, first);
-#pragma unroll
-  for (int p = 1; p < kOctet; ++p) sum = sum + shuffle(partial, first + p);
-  if (lane % kOctet == 0) sums[lane / kOctet] = sum;
-}
-
 /// coefficients_kernel where begin_cluster_kernel has left the streams' inverse root mean square in the last of the
 /// coefficients: a warp a row, which finds room beside anything.
-LOCKSTEP_KERNEL void split_kernel(Rows out, ConstRows mixes, const float* scale, const float* base, HyperSpec spec) {
+LOCKSTEP_KERNEL void split_kernel(Rows out, ConstRows mixes, const float* scale, const float* base, HyperSpec spec,
+                                  bool is_known) {
   prefetch(scale, 3);
   prefetch(base, out.width);
-  follow_launch();
+  let_next_launch_begin();
+  if (!is_known) wait_for_launch_before();
   const int row = block_x();
   float* to = out.data + row * out.stride;
   const float r = to[out.width - 1];
   warp_barrier();
   split_streams(to, mixes.data + row * mixes.stride, r, scale, base, spec.epsilon, spec.iterations);
+  if (is_known) wait_for_launch_before();
 }
 
-/// begin_kernel by eight blocks a row, for rows of 4096: one multiprocessor alone takes some 6 us to issue what there
-/// is to do. Block b has channels 32 b to 32 b + 31 of every 256, so whole blocks of 32 to round, and four of the law's
-/// 32 lanes, of each stream as well as of what they become.
-LOCKSTEP_KERNEL void LOCKSTEP_CLUSTER(kClusterBlocks) LOCKSTEP_BOUNDS(kClusterThreads, 1)
-    begin_cluster_kernel(Rows out, Rounded rounded, bool is_rounded, Rows coefficients, ConstRows mixes,
+/// begin_kernel by clusters of eight blocks, for rows of 4096: one multiprocessor alone takes some 6 us to issue what
+/// there is to do. Block b has channels 32 b to 32 b + 31 of every 256, so whole blocks of 32 to round, and four of the
+/// law's 32 lanes, of each stream as well as of what they become; the lanes' sums are sent to all eight.
+///
+/// kMakesMixes: with the product of the mixes. Of a row's clusters the first makes the four that `pre` is made of and
+/// goes on with them, each other one makes four more, which only split_kernel takes. A block's weights (16 KB) are
+/// asked for before the wait, as 32 halves a thread, so that four such blocks, or one and the products before, find
+/// room on a multiprocessor.
+template <bool kMakesMixes>
+LOCKSTEP_KERNEL void LOCKSTEP_CLUSTER(kClusterBlocks) LOCKSTEP_BOUNDS(kClusterThreads, 4)
+    begin_cluster_kernel(Rows out, Rounded rounded, bool is_rounded, Rows coefficients, Rows mixes, Matrix fn,
                          ConstRows streams, const float* scale, const float* base, HyperSpec spec, const float* weight,
                          float epsilon) {
-  prefetch(weight, out.width);
-  prefetch(scale, 3);
-  prefetch(base, kStreams);
-  follow_launch();
+  let_next_launch_begin();
+  constexpr int kWarps = kClusterThreads / kWarp, kStep = kOctet * kMaxLanes, kWarpMixes = 2;
+  constexpr int kMixDots = kMakesMixes ? kClusterMixes * kStreams : 0, kDots = kMixDots + kStreams;
   LOCKSTEP_SHARED float x[kStreams][kPieces][kWarp];
   LOCKSTEP_SHARED float y[kPieces][kWarp];
-  LOCKSTEP_SHARED float stream_sums[kStreams][4];
-  LOCKSTEP_SHARED float sums[4];
-  LOCKSTEP_SHARED float totals[kStreams];
-  constexpr int kWarps = kClusterThreads / kWarp, kHalf = kPieces / 2;
-  constexpr int kStep = kOctet * kMaxLanes;  // 256
-  const int row = block_y(), t = thread_index(), warp = t / kWarp, lane = lane_index(),
-            first = block_x() * kWarp + lane;
-  const float mix = mixes.data[row * mixes.stride + lane % kStreams];
+  LOCKSTEP_SHARED float dot_lanes[kDots][kMaxLanes];  // of the mixes' dots, stream by stream, and of the squares
+  LOCKSTEP_SHARED float square_lanes[kMaxLanes];
+  LOCKSTEP_SHARED float totals[kDots];
+  LOCKSTEP_SHARED Arrivals dots_there, squares_there;
+  const int parts = kMakesMixes ? mixes.width / kClusterMixes : 1;
+  const int row = block_y() / parts, first_mix = block_y() % parts * kClusterMixes;
+  const int t = thread_index(), warp = t / kWarp, lane = lane_index(), first = block_x() * kWarp + lane;
+  const int s = warp % kStreams, own_mix = warp / kStreams * kWarpMixes;
+  const int own_lane = block_x() * (kWarp / kOctet) + lane / kOctet, peer = lane % kClusterBlocks;
+  const bool goes_on = first_mix == 0, is_first_warp_of_stream = own_mix == 0;
+  if (t == 0) {
+    expect_arrivals(dots_there, (goes_on ? kDots : kMixDots) * kMaxLanes);
+    expect_arrivals(squares_there, kMaxLanes);
+    show_arrivals();
+  }
+  std::uint16_t w[kWarpMixes][kPieces];
+  if constexpr (kMakesMixes) {
+    const std::uint8_t* const weights = fn.data + (first_mix + own_mix) * fn.row_bytes + 2 * (s * kChunk + first);
+#pragma unroll
+    for (int m = 0; m < kWarpMixes; ++m)
+#pragma unroll
+      for (int j = 0; j < kPieces; ++j) load_once(w[m][j], weights + m * fn.row_bytes + 2 * j * kStep);
+  }
+  const float own_scale = scale[0], own_base = base[lane % kStreams];
+  if (goes_on) prefetch(weight, out.width);
+  cluster_barrier();  // nothing is sent to a block that has not begun
+  wait_for_launch_before();
+  float given = 0;
+  if constexpr (!kMakesMixes) given = mixes.data[row * mixes.stride + lane % kClusterMixes];
+  float dot[kWarpMixes + 1] = {};
   {
-    const int s = warp % kStreams, begin = warp / kStreams * kHalf;
     const float* from = streams.data + row * streams.stride + s * kChunk + first;
-    float held[kHalf];
+    float held[kPieces];
 #pragma unroll
-    for (int j = 0; j < kHalf; ++j) held[j] = from[(begin + j) * kStep];
+    for (int j = 0; j < kPieces; ++j) held[j] = from[j * kStep];
 #pragma unroll
-    for (int j = 0; j < kHalf; ++j) x[s][begin + j][lane] = held[j];
+    for (int j = 0; j < kPieces; ++j) {
+      if (is_first_warp_of_stream) x[s][j][lane] = held[j];
+      if constexpr (kMakesMixes) {
+#pragma unroll
+        for (int m = 0; m < kWarpMixes; ++m) dot[m] = fma_f32(held[j], widen_f16(w[m][j]), dot[m]);
+      }
+      dot[kWarpMixes] = fma_f32(held[j], held[j], dot[kWarpMixes]);
+    }
+  }
+  // Each of the eight threads that have a lane's sum sends it to another block; those of a cluster that does not go on
+  // are for its first block alone.
+#pragma unroll
+  for (int m = kMakesMixes ? 0 : kWarpMixes; m <= kWarpMixes; ++m) {
+    const float sum = add_places(dot[m]);
+    const int at = m < kWarpMixes ? (own_mix + m) * kStreams + s : kMixDots + s;
+    const bool is_wanted = goes_on ? m < kWarpMixes || is_first_warp_of_stream : m < kWarpMixes && peer == 0;
+    if (is_wanted) send_to_block(&dot_lanes[at][own_lane], peer, sum, dots_there);
+  }
+  if (!goes_on && block_x() != 0) return;
+  wait_for_arrivals(dots_there);
+#pragma unroll
+  for (int i = 0; i < (kDots + kWarps - 1) / kWarps; ++i) {
+    const int at = warp + i * kWarps;
+    const float total = fold_lanes(dot_lanes[at < kDots ? at : 0][lane]);
+    if (lane == 0 && at < kDots) totals[at] = total;
   }
   block_barrier();
-  if (warp < kStreams) square_lanes(stream_sums[warp], x[warp]);
-  cluster_barrier();
-  if (warp < kStreams) {
-    const float total = fold_cluster(stream_sums[warp]);
-    if (lane == 0) totals[warp] = total;
-  }
-  block_barrier();
-  float all = totals[0];
+  const auto add_streams = [&](int at) {
+    float all = totals[at];
 #pragma unroll
-  for (int s = 1; s < kStreams; ++s) all = all + totals[s];
-  const float r = 1.0f / sqrt_f32(all / static_cast<float>(kStreams * kChunk) + spec.norm_epsilon);
+    for (int stream = 1; stream < kStreams; ++stream) all = all + totals[at + stream];
+    return all;
+  };
+  const float mix = kMakesMixes ? add_streams(lane % kClusterMixes * kStreams) : given;
+  if (kMakesMixes && block_x() == 0 && t < kClusterMixes) mixes.data[row * mixes.stride + first_mix + t] = mix;
+  if (!goes_on) return;
+  const float r = 1.0f / sqrt_f32(add_streams(kMixDots) / static_cast<float>(kStreams * kChunk) + spec.norm_epsilon);
   if (block_x() == 0 && t == 0) coefficients.data[row * coefficients.stride + coefficients.width - 1] = r;
-  const float mine = pre_coefficient(mix, r, scale[0], base[lane % kStreams], spec.epsilon);
+  const float mine = pre_coefficient(mix, r, own_scale, own_base, spec.epsilon);
   float pre[kStreams];
 #pragma unroll
-  for (int s = 0; s < kStreams; ++s) pre[s] = shuffle(mine, s);
-  float value[2];
+  for (int stream = 0; stream < kStreams; ++stream) pre[stream] = shuffle(mine, stream);
+  float value[2], norm[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int j = warp + i * kWarps;
     value[i] = pre[0] * x[0][j][lane];
 #pragma unroll
-    for (int s = 1; s < kStreams; ++s) value[i] = fma_f32(pre[s], x[s][j][lane], value[i]);
+    for (int stream = 1; stream < kStreams; ++stream) value[i] = fma_f32(pre[stream], x[stream][j][lane], value[i]);
     y[j][lane] = value[i];
+    norm[i] = weight == nullptr ? 1.0f : weight[j * kStep + first];
   }
   block_barrier();
-  if (warp == 0) square_lanes(sums, y);
-  cluster_barrier();
-  const float inverse = 1.0f / sqrt_f32(fold_cluster(sums) / static_cast<float>(kChunk) + epsilon);
+  if (warp == 0) {
+    float square = 0;
+#pragma unroll
+    for (int j = 0; j < kPieces; ++j) square = fma_f32(y[j][lane], y[j][lane], square);
+    send_to_block(&square_lanes[own_lane], peer, add_places(square), squares_there);
+  }
+  wait_for_arrivals(squares_there);
+  const float inverse = 1.0f / sqrt_f32(fold_lanes(square_lanes[lane]) / static_cast<float>(kChunk) + epsilon);
+  int d[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const int d = (warp + i * kWarps) * kStep + first;
-    const float unit = value[i] * inverse, result = weight == nullptr ? unit : unit * weight[d];
-    out.data[row * out.stride + d] = result;
-    if (is_rounded) round_value(rounded, row, d, result);
+    d[i] = (warp + i * kWarps) * kStep + first;
+    value[i] = value[i] * inverse * norm[i];
+    out.data[row * out.stride + d[i]] = value[i];
   }
-  cluster_barrier();  // until here others read this block's sums
+  if (is_rounded) round_two_values(rounded, row, d, value);
 }
 
 LOCKSTEP_KERNEL void expand_kernel(Rows streams, ConstRows y, ConstRows coefficients) {
@@ -237,13 +290,28 @@ void hyper_collapse(Runtime& runtime, Rows out, ConstRows streams, ConstRows coe
          streams.width / out.width);
 }
 
+bool can_mix_begin(const Runtime& runtime, DType dtype, const Matrix& fn, int width) {
+  return runtime.has_clusters() && dtype == DType::f16 && width == kChunk && fn.width == kStreams * kChunk &&
+         fn.rows == kStreams * (kStreams + 2) && fn.row_bytes % 2 == 0;
+}
+
+void hyper_mix_begin(Runtime& runtime, Rows out, const Rounded* rounded, Rows coefficients, Rows mixes,
+                     const Matrix& fn, ConstRows streams, const float* scale, const float* base, const HyperSpec& spec,
+                     const float* weight, float epsilon) {
+  launch(runtime, begin_cluster_kernel<true>,
+         {kClusterBlocks, static_cast<unsigned>(out.rows * (mixes.width / kClusterMixes))}, kClusterThreads, 0, out,
+         rounded != nullptr ? *rounded : Rounded(), rounded != nullptr, coefficients, mixes, fn, streams, scale, base,
+         spec, weight, epsilon);
+}
+
 bool hyper_begin(Runtime& runtime, Rows out, const Rounded* rounded, Rows coefficients, ConstRows mixes,
                  ConstRows streams, const float* scale, const float* base, const HyperSpec& spec, const float* weight,
                  float epsilon) {
   if (runtime.has_clusters() && out.width == kChunk) {
-    launch(runtime, begin_cluster_kernel, {kClusterBlocks, static_cast<unsigned>(out.rows)}, kClusterThreads, 0, out,
-           rounded != nullptr ? *rounded : Rounded(), rounded != nullptr, coefficients, mixes, streams, scale, base,
-           spec, weight, epsilon);
+    const Rows given = {const_cast<float*>(mixes.data), mixes.rows, mixes.width, mixes.stride};  // which it only reads
+    launch(runtime, begin_cluster_kernel<false>, {kClusterBlocks, static_cast<unsigned>(out.rows)}, kClusterThreads, 0,
+           out, rounded != nullptr ? *rounded : Rounded(), rounded != nullptr, coefficients, given, Matrix(), streams,
+           scale, base, spec, weight, epsilon);
     return true;
   }
   launch(runtime, begin_kernel, {static_cast<unsigned>(out.rows)}, static_cast<unsigned>(dot_threads(streams.width)),
@@ -253,8 +321,8 @@ bool hyper_begin(Runtime& runtime, Rows out, const Rounded* rounded, Rows coeffi
 }
 
 void hyper_split(Runtime& runtime, Rows out, ConstRows mixes, const float* scale, const float* base,
-                 const HyperSpec& spec) {
-  launch(runtime, split_kernel, {static_cast<unsigned>(out.rows)}, kWarp, 0, out, mixes, scale, base, spec);
+                 const HyperSpec& spec, bool is_known) {
+  launch(runtime, split_kernel, {static_cast<unsigned>(out.rows)}, kWarp, 0, out, mixes, scale, base, spec, is_known);
 }
 
 void hyper_expand(Runtime& runtime, Rows streams, ConstRows y, ConstRows coefficients) {

@@ -9,6 +9,8 @@
 
 namespace lockstep::gpu {
 
+struct Matrix;  // matmul.h
+
 // ---- Rows (row_kernels.cu) ----
 
 void round(Runtime& runtime, Rounded out, ConstRows x);
@@ -63,8 +65,14 @@ void hyper_collapse(Runtime& runtime, Rows out, ConstRows streams, ConstRows coe
 bool hyper_begin(Runtime& runtime, Rows out, const Rounded* rounded, Rows coefficients, ConstRows mixes,
                  ConstRows streams, const float* scale, const float* base, const HyperSpec& spec, const float* weight,
                  float epsilon);
+/// The same after the product of the mixes, fn . streams, in one launch; leaves the inverse root mean square as well.
+bool can_mix_begin(const Runtime& runtime, DType dtype, const Matrix& fn, int width);
+void hyper_mix_begin(Runtime& runtime, Rows out, const Rounded* rounded, Rows coefficients, Rows mixes,
+                     const Matrix& fn, ConstRows streams, const float* scale, const float* base, const HyperSpec& spec,
+                     const float* weight, float epsilon);
+/// is_known: what it reads was there before the launch before began; then it is over no sooner than that one.
 void hyper_split(Runtime& runtime, Rows out, ConstRows mixes, const float* scale, const float* base,
-                 const HyperSpec& spec);
+                 const HyperSpec& spec, bool is_known);
 void hyper_expand(Runtime& runtime, Rows streams, ConstRows y, ConstRows coefficients);
 void hyper_spread(Runtime& runtime, Rows streams, ConstRows x);
 
@@ -96,17 +104,22 @@ struct SelectCall {
   Selection out;
   ConstRows queries, head_weights;
   int ratio = 0, top_k = 0, bound = 0;
+  int* arrivals = nullptr;  // of kMostArrivals rows: blocks that have made their scores; zeros between launches
 };
-/// scores [rows, bound]; `index` is the room of index_tile.h.
+inline constexpr int kMostArrivals = 64;
+/// scores [rows, few_score_floats(bound)]; `index` is the room of index_tile.h.
 void select_rows(Runtime& runtime, const SelectCall& call, const Slices& slices, int first_row, int rows, float* scores,
                  std::byte* index, const PackedRows& layout);
 
 // Of few queries (select_few.cu).
 bool can_score_fp4(const SelectCall& call, const PackedRows& layout);
-void score_fp4(Runtime& runtime, const SelectCall& call, const Slices& slices, int first_row, int rows, float* scores,
-               const PackedRows& layout);
+void choose_fp4(Runtime& runtime, const SelectCall& call, const Slices& slices, int first_row, int rows, float* scores,
+                const PackedRows& layout);
 void choose_few(Runtime& runtime, const SelectCall& call, const Slices& slices, int first_row, int rows,
-                const float* scores);
+                const float* scores, bool has_groups);
+/// Floats of a row of scores, with the largest ones of its groups, which choose_fp4 makes.
+std::size_t few_score_floats(int bound);
+void prepare_score_tiles(Runtime& runtime);
 
 struct AttendCall {
   Rows out;

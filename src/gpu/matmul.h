@@ -29,6 +29,7 @@ struct Product {
   int x_share = 1;
   int rows_a_group = 0;
   bool is_expert_known = false;  // before the launch before is done
+  bool is_input_known = false;   // likewise; the launch is over no sooner than the one before it
   // Ops::hyper_expand by what comes out, which then goes nowhere else, if `streams` has data.
   Rows streams;
   ConstRows coefficients;
@@ -101,14 +102,24 @@ ProductList list_of(const Product* products, int count, int a_block);
 /// Once, before the first product.
 void prepare_matvecs(Runtime& runtime);
 
-// Gate and up, times the expert's weight, rounded (gated_experts.cu); false, with nothing done, for other formats and
-// shapes than it has kernels for.
+/// Ops::swiglu_round of gate and up into gate.
+struct SwigluCall {
+  Rows gate, up;
+  Rounded rounded;
+  float limit = 0;
+};
+
+// Gate and up, times the expert's weight, rounded, and `beside`, if it has rows (gated_experts.cu); false, with nothing
+// done, for other formats and shapes than it has kernels for.
 bool multiply_gated(Runtime& runtime, DType dtype, const Product& gate, const Product& up, const Rounded& rounded,
-                    const float* row_weights, float limit);
+                    const float* row_weights, float limit, const SwigluCall& beside = {});
 void prepare_gated(Runtime& runtime);
 
 /// Null if the format is not quantised.
 const FormatKernels* kernels_of(DType dtype);
+
+/// Grids and levels of all formats, as kernels read them.
+Tables make_tables();
 
 /// The float formats and the MIX ones.
 void multiply_floats(Runtime& runtime, DType dtype, const Product* products, int count);

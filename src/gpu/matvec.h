@@ -115,6 +115,7 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kMatvecThreads, 4) matvec_kernel(LOCKSTEP_P
   // Which expert's rows is known when the launch before is done; other rows are asked for before that.
   bool has_waited = p.expert != nullptr;
   if (has_waited) wait_for_launch_before();
+  has_waited = has_waited || p.is_input_known;
   const int in_row = thread_index() % kRowThreads, h = in_row % 2, group = thread_index() / kRowThreads;
   const int first_thread = lane_index() / kRowThreads * kRowThreads;
   const int first_out = block_y() * kTokens, all_blocks = p.w.width / kBlock;
@@ -227,6 +228,8 @@ LOCKSTEP_KERNEL void LOCKSTEP_BOUNDS(kMatvecThreads, 4) matvec_kernel(LOCKSTEP_P
         if (row + r < p.w.rows && first_out + t < p.out.rows)
           p.out.data[(first_out + t) * p.out.stride + row + r] = total[r][t];
   }
+  // One block is enough, and the last one keeps none that comes after it from its place.
+  if (p.is_input_known && block_x() + 1 == list.first_block[list.count]) wait_for_launch_before();
 }
 
 /// Zeros of the tile kernel (matmul.h), a warp an output: a pair of threads a lane, as above.

@@ -20,6 +20,24 @@ LOCKSTEP_DEVICE void round_value(const Rounded& out, int row, int i, float value
   if (lane_index() % 16 == 0) out.half_sums[row * (out.stride / 16) + i / 16] = static_cast<std::int16_t>(sum);
 }
 
+/// round_value for two values of a thread, i[0] and i[1], of two blocks: half a warp makes each block's scale, so that
+/// the divisions, whose rare cases are branches, are made once.
+LOCKSTEP_DEVICE void round_two_values(const Rounded& out, int row, const int (&i)[2], const float (&value)[2]) {
+  const std::uint32_t largest[2] = {warp_max(magnitude_bits(value[0])), warp_max(magnitude_bits(value[1]))};
+  const int half = lane_index() / 16;
+  const Int8Scale scale = int8_scale(half == 0 ? largest[0] : largest[1]);
+  const int code[2] = {int8_code(value[0], shuffle(scale.inverse, 0)), int8_code(value[1], shuffle(scale.inverse, 16))};
+  out.codes[row * out.stride + i[0]] = static_cast<std::int8_t>(code[0]);
+  out.codes[row * out.stride + i[1]] = static_cast<std::int8_t>(code[1]);
+  int sums = code[0] + code[1] * 65536;  // one in each half of the word
+  for (int mask = 1; mask < 16; mask *= 2) sums += shuffle_xor(sums, mask);
+  const auto low = static_cast<std::int16_t>(sums);
+  if (lane_index() % 16 != 0) return;
+  out.scales[row * (out.stride / kBlock) + (half == 0 ? i[0] : i[1]) / kBlock] = scale.scale;
+  out.half_sums[row * (out.stride / 16) + i[0] / 16] = low;
+  out.half_sums[row * (out.stride / 16) + i[1] / 16] = static_cast<std::int16_t>((sums - low) / 65536);
+}
+
 /// The fp8 simulation of channels [begin, begin + 64) of x, as far as they are below `channels`, by a warp, in place.
 /// Returns the block's exponent.
 LOCKSTEP_DEVICE int round_fp8_block(float* x, int begin, int channels) {

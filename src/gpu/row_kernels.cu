@@ -8,6 +8,7 @@
 #include "gpu/block_dot.h"
 #include "gpu/kernels.h"
 #include "gpu/round_kernel.h"
+#include "gpu/route.h"
 #include "numerics/functions.h"
 #include "ops/rows.h"
 
@@ -212,8 +213,6 @@ LOCKSTEP_KERNEL void swiglu_kernel(Rows out, Rounded rounded, bool is_rounded, C
   if (is_rounded) round_value(rounded, row, d, value);
 }
 
-inline constexpr int kMostUsed = 64;  // experts of a token
-
 /// The slots of a row in order of expert, then of slot.
 LOCKSTEP_DEVICE void sort_slots(int* slots, const std::int32_t* expert, int used) {
   if (thread_index() < used) {
@@ -267,26 +266,7 @@ LOCKSTEP_KERNEL void combine_experts_kernel(Rows out, ConstRows parts, Route rou
 
 inline constexpr int kMostExperts = 1024, kRouteThreads = 256, kHeldExperts = kMostExperts / kWarp;
 
-/// Of the keys that a warp holds, the largest; 0 in its place. The same in every thread.
-template <int kHeld>
-LOCKSTEP_DEVICE std::int32_t take_largest(std::uint32_t (&values)[kHeld]) {
-  std::uint32_t best = 0;
-#pragma unroll
-  for (int k = 0; k < kHeld; ++k) best = values[k] > best ? values[k] : best;
-  const std::uint32_t largest = warp_max(best);
-  std::uint32_t id = ~0u;  // the lowest that has it
-#pragma unroll
-  for (int k = kHeld - 1; k >= 0; --k)
-    if (values[k] == largest) id = static_cast<std::uint32_t>(lane_index() + k * kWarp);
-  id = ~warp_max(~id);
-#pragma unroll
-  for (int k = 0; k < kHeld; ++k)
-    if (id == static_cast<std::uint32_t>(lane_index() + k * kWarp)) values[k] = 0;
-  return static_cast<std::int32_t>(id);
-}
-
-/// One block a row; the first warp chooses: the largest key, `used` times. No key is 0: ranking_key's upper half is
-/// that of a score, and the lowest one is a NaN's.
+/// One block a row; the first warp chooses.
 template <int kHeld>
 LOCKSTEP_KERNEL void route_kernel(Route route, ConstRows logits, const float* bias, const std::int32_t* table,
                                   const Token* tokens, float route_scale) {
@@ -295,37 +275,17 @@ LOCKSTEP_KERNEL void route_kernel(Route route, ConstRows logits, const float* bi
   LOCKSTEP_SHARED std::uint32_t keys[kHeld * kWarp];
   LOCKSTEP_SHARED float scores[kHeld * kWarp];
   LOCKSTEP_SHARED std::int32_t chosen[kMostUsed];
-  const int row = block_x(), used = route.used, experts = logits.width;
+  const int row = block_x(), experts = logits.width;
   for (int e = thread_index(); e < experts; e += block_threads()) {
     const float score = sqrt_softplus_f32(logits.data[row * logits.stride + e]);
     scores[e] = score;
-    keys[e] = static_cast<std::uint32_t>(ranking_key(bias == nullptr ? score : score + bias[e], e) >> 32);
+    keys[e] = route_key(score, bias, e);
   }
   block_barrier();
   if (thread_index() >= kWarp) return;
-  if (table != nullptr) {
-    for (int s = lane_index(); s < used; s += kWarp)
-      chosen[s] = table[static_cast<std::int64_t>(tokens[row]) * used + s];
-  } else {
-    std::uint32_t held[kHeld];
-#pragma unroll
-    for (int k = 0; k < kHeld; ++k) {
-      const int e = lane_index() + k * kWarp;
-      held[k] = e < experts ? keys[e] : 0;
-    }
-    for (int s = 0; s < used; ++s) {
-      const std::int32_t id = take_largest(held);
-      if (lane_index() == 0) chosen[s] = id;
-    }
-  }
-  warp_barrier();
-  float sum = 0;
-  for (int s = 0; s < used; ++s) sum = sum + scores[chosen[s]];
-  sum = sum < 0x1p-14f ? 0x1p-14f : sum;
-  for (int s = lane_index(); s < used; s += kWarp) {
-    route.expert[row * used + s] = chosen[s];
-    route.weight[row * used + s] = (scores[chosen[s]] / sum) * route_scale;
-  }
+  choose_by_warp<kHeld>(
+      route, row, chosen, [&](int e) { return keys[e]; }, [&](int e) { return scores[e]; }, experts, table, tokens,
+      route_scale);
 }
 
 LOCKSTEP_KERNEL void gather_kernel(Rows out, ConstRows x, const std::int32_t* rows) {

@@ -69,6 +69,15 @@ class Runtime {
   int multiprocessors() const { return multiprocessors_; }
   /// Whether blocks can come in clusters (device.h).
   bool has_clusters() const { return can_overlap_; }
+  /// Whether launches of a stream overlap, so that a line of small ones is better than branches; in the emulator they
+  /// do not, but what is made for it is tried.
+  bool can_overlap() const {
+#if defined(LOCKSTEP_GPU_EMULATED)
+    return true;
+#else
+    return can_overlap_;
+#endif
+  }
 
   void* allocate(std::size_t bytes);
   void release(void* memory);

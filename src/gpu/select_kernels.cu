@@ -178,13 +178,13 @@ void select_rows(Runtime& runtime, const SelectCall& call, const Slices& slices,
   // Few, or of so many sequences that hardly any of them share their keys.
   const bool is_few = rows <= 8 || (rows <= 64 && rows < 8 * slices.size());
   if (call.bound > call.top_k && is_few && can_score_fp4(call, layout))
-    score_fp4(runtime, call, slices, first_row, rows, scores, layout);
-  else if (call.bound > call.top_k && can_tile_index(runtime, call, layout))
+    return choose_fp4(runtime, call, slices, first_row, rows, scores, layout);
+  if (call.bound > call.top_k && can_tile_index(runtime, call, layout))
     score_index_tiles(runtime, call, slices, first_row, rows, scores, index, layout);
   else if (call.bound > call.top_k)
     launch(runtime, score_kernel, {blocks_for(call.bound, kTile), n}, kScoreThreads, 0, call, slices.memory,
            slices.size(), first_row, scores, layout);
-  if (is_few) return choose_few(runtime, call, slices, first_row, rows, scores);
+  if (is_few) return choose_few(runtime, call, slices, first_row, rows, scores, false);
   launch(runtime, select_kernel, {n}, kSelectThreads, 0, call, slices.memory, slices.size(), first_row, scores);
 }
 

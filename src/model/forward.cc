@@ -103,18 +103,6 @@ Slices Forward::slices(const Step& step, int layer) const {
   return {std::span(step.host_slices).subspan(first, items), step.slices + first};
 }
 
-Input Forward::normed(Step& step, Rows out, ConstRows x, const float* weight, bool needs_rounded) {
-  Input input;
-  input.values = out;
-  if (needs_rounded) {
-    input.rounded = step.arena.rounded(out.rows, out.width);
-    ops_.rms_norm_round(out, input.rounded, x, weight, config_.norm_epsilon);
-  } else {
-    ops_.rms_norm(out, x, weight, config_.norm_epsilon);
-  }
-  return input;
-}
-
 /// Hyper-connection in front of a sublayer: streams -> coefficients and the sublayer's normed input.
 void Forward::begin_sublayer(Step& step, const HyperWeights& hyper, const float* norm, bool needs_rounded,
                              Rows coefficients, Input& x) {
@@ -126,12 +114,11 @@ void Forward::begin_sublayer(Step& step, const HyperWeights& hyper, const float*
     ops_.round(streams.rounded, step.streams);
   }
   const Rows mixes = step.arena.rows(step.rows, hyper.fn.rows);
-  ops_.matmul(mixes, hyper.fn, streams);
   x = {};
   const Rows collapsed = step.arena.rows(step.rows, config_.width);
   x.values = collapsed;
   if (needs_rounded) x.rounded = step.arena.rounded(step.rows, config_.width);
-  ops_.hyper_begin(coefficients, collapsed, needs_rounded ? &x.rounded : nullptr, mixes, step.streams, hyper.scale,
+  ops_.hyper_begin(coefficients, collapsed, needs_rounded ? &x.rounded : nullptr, mixes, hyper.fn, streams, hyper.scale,
                    hyper.base, hyper_, norm, config_.norm_epsilon);
 }
 
@@ -166,17 +153,15 @@ void Forward::attention(Step& step, int index, Rows y, const Input& x, ConstRows
   const bool is_official = layout_.mode == Mode::official, has_index = layer.ratio == 4;
   const Rows queries = step.arena.rows(n, config_.heads * config_.head_width);
   const Rows index_queries = step.arena.rows(has_index ? n : 0, config_.index_heads * config_.index_width);
-  Input query;
+  Ops::NormedInput query = {low, w.query_norm, config_.norm_epsilon, low, {}, false};
+  if (any_quantised({&w.query_b, &w.index_query})) query.rounded = step.arena.rounded(n, low.width);
   const auto make_queries = [&] {
     ops_.enter(StepPhase::attention, index);
-    ops_.matmul(queries, w.query_b, query);
+    ops_.matmul_normed(queries, w.query_b, query);
   };
-  const auto norm_low = [&] {
-    ops_.enter(StepPhase::attention, index);
-    query = normed(step, low, low, w.query_norm, any_quantised({&w.query_b, &w.index_query}));
-    if (!has_index) return make_queries();
+  const auto make_index_queries = [&] {
     ops_.enter(StepPhase::indexer, index);
-    ops_.matmul(index_queries, w.index_query, query);
+    ops_.matmul_normed(index_queries, w.index_query, query);
     if (is_official)
       ops_.rotate_hadamard_fp4(index_queries, config_.index_width, turns);
     else
@@ -213,7 +198,7 @@ void Forward::attention(Step& step, int index, Rows y, const Input& x, ConstRows
     ops_.keep_rows(kept, slices, layout_);
   };
   ops_.matmul_many(std::array{Ops::Part{low, &w.query_a}, Ops::Part{window_rows, &w.kv}}, x);
-  ops_.run_both(norm_low, make_rows);
+  ops_.run_both(has_index ? std::function<void()>(make_index_queries) : make_queries, make_rows);
 
   // Small ops choose rows beside the large product.
   Selection selection;
@@ -239,11 +224,12 @@ void Forward::attention(Step& step, int index, Rows y, const Input& x, ConstRows
 
   Input grouped;
   const Rows groups = step.arena.rows(n, w.output_a.rows);
-  ops_.matmul_grouped(groups, w.output_a, attended, config_.output_groups);
   grouped.values = groups;
   if (is_quantised(w.output_b)) {
     grouped.rounded = step.arena.rounded(n, groups.width);
-    ops_.round(grouped.rounded, groups);
+    ops_.matmul_grouped_round(groups, grouped.rounded, w.output_a, attended, config_.output_groups);
+  } else {
+    ops_.matmul_grouped(groups, w.output_a, attended, config_.output_groups);
   }
   ops_.matmul_expand(step.streams, y, w.output_b, grouped, coefficients);
 }
@@ -268,37 +254,46 @@ void Forward::experts(Step& step, int index, Rows y, const Input& x, ConstRows c
   };
 
   const Rows shared = step.arena.rows(n, config_.width);
-  const auto run_shared = [&] {
-    const Rows gate = step.arena.rows(n, config_.expert_width), up = step.arena.rows(n, config_.expert_width);
-    ops_.matmul_many(std::array{Ops::Part{gate, &w.shared.gate}, Ops::Part{up, &w.shared.up}}, x);
-    ops_.matmul(shared, w.shared.down, middle(gate, up, w.shared.down, nullptr, layer.shared_clamp));
-  };
   const Route route = {step.arena.take<std::int32_t>(static_cast<std::size_t>(slots)),
                        step.arena.take<float>(static_cast<std::size_t>(slots)), n, config_.experts_used};
-  const Rows parts = step.arena.rows(slots, config_.width);
-  const auto run_routed = [&] {
-    const Rows logits = step.arena.rows(n, config_.experts);
+  const Rows parts = step.arena.rows(slots, config_.width), logits = step.arena.rows(n, config_.experts);
+  const auto half = [&](const Weight& gate, const Weight& up, int rows, float limit) {
+    const Rows room[] = {step.arena.rows(rows, config_.expert_width), step.arena.rows(rows, config_.expert_width)};
+    return Ops::ExpertsBegin::Half{&gate, &up, room[0], room[1], {}, limit};
+  };
+  Ops::ExpertsBegin begin = {&w.router,
+                             logits,
+                             route,
+                             w.router_bias,
+                             w.router_table,
+                             step.tokens,
+                             config_.route_scale,
+                             half(w.shared.gate, w.shared.up, n, layer.shared_clamp),
+                             half(w.experts.gate, w.experts.up, slots, layer.clamp),
+                             index};
+  ops_.enter(StepPhase::experts, index);  // of the shared one too, which a back end may run beside or before the router
+  Input shared_mid, mid;
+  if (is_quantised(w.experts.down) && is_quantised(w.shared.down)) {
+    begin.shared.rounded = step.arena.rounded(n, config_.expert_width);
+    begin.chosen.rounded = step.arena.rounded(slots, config_.expert_width);
+    ops_.begin_experts(begin, x);
+    shared_mid = {begin.shared.gate, begin.shared.rounded};
+    mid = {begin.chosen.gate, begin.chosen.rounded};
+  } else {
     ops_.enter(StepPhase::router, index);
     ops_.matmul(logits, w.router, x);
     ops_.route_experts(route, logits, w.router_bias, w.router_table, step.tokens, config_.route_scale);
     ops_.enter(StepPhase::experts, index);
-    const Rows gate = step.arena.rows(slots, config_.expert_width), up = step.arena.rows(slots, config_.expert_width);
-    Input mid;
-    if (is_quantised(w.experts.down)) {
-      mid.values = gate;
-      mid.rounded = step.arena.rounded(slots, gate.width);
-      ops_.matmul_experts_gated(gate, up, mid.rounded, w.experts.gate, w.experts.up, x, route, layer.clamp);
-    } else {
-      ops_.matmul_experts_many(std::array{Ops::Part{gate, &w.experts.gate}, Ops::Part{up, &w.experts.up}}, x, route,
-                               false);
-      mid = middle(gate, up, w.experts.down, route.weight, layer.clamp);
-    }
-    ops_.matmul_experts(parts, w.experts.down, mid, route, true);
-  };
-  ops_.enter(StepPhase::experts, index);  // of the shared one too, which a back end may run beside or before the router
-  ops_.run_both(run_routed, run_shared);
-  ops_.enter(StepPhase::experts, index);
-  ops_.combine_expand(step.streams, y, parts, route, shared, coefficients);
+    const auto parts_of = [](const Ops::ExpertsBegin::Half& h) {
+      return std::array{Ops::Part{h.gate, h.gate_weight}, Ops::Part{h.up, h.up_weight}};
+    };
+    ops_.matmul_many(parts_of(begin.shared), x);
+    shared_mid = middle(begin.shared.gate, begin.shared.up, w.shared.down, nullptr, layer.shared_clamp);
+    ops_.matmul_experts_many(parts_of(begin.chosen), x, route, false);
+    mid = middle(begin.chosen.gate, begin.chosen.up, w.experts.down, route.weight, layer.clamp);
+  }
+  ops_.matmul_experts_expand(step.streams, y, parts, shared, w.experts.down, mid, route, w.shared.down, shared_mid,
+                             coefficients);
 }
 
 void Forward::run_layer(Step& step, int index) {

@@ -96,7 +96,6 @@ class Forward {
   void experts(Step& step, int layer, Rows y, const Input& x, ConstRows coefficients);
   void begin_sublayer(Step& step, const HyperWeights& hyper, const float* norm, bool needs_rounded, Rows coefficients,
                       Input& x);
-  Input normed(Step& step, Rows out, ConstRows x, const float* weight, bool needs_rounded);
   void head(Step& step);
   Slices slices(const Step& step, int layer) const;
   std::vector<std::uint64_t> recording_key(const Step& step) const;

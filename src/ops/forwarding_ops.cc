@@ -87,8 +87,23 @@ void ForwardingOps::matmul_experts_gated(Rows gate, Rows up, Rounded rounded, co
 void ForwardingOps::matmul_expand(Rows streams, Rows y, const Weight& w, const Input& x, ConstRows coefficients) {
   pass(OpCall("matmul_expand").reads(w).writes(streams), [&] { inner_.matmul_expand(streams, y, w, x, coefficients); });
 }
+void ForwardingOps::matmul_experts_expand(Rows streams, Rows y, Rows parts, Rows shared, const Weight& w,
+                                          const Input& mid, const Route& route, const Weight& shared_weight,
+                                          const Input& shared_mid, ConstRows coefficients) {
+  const int planes = std::min(route.rows * route.used, w.planes);
+  pass(OpCall("matmul_experts_expand").reads(w, planes).reads(shared_weight).writes(streams, "streams"), [&] {
+    inner_.matmul_experts_expand(streams, y, parts, shared, w, mid, route, shared_weight, shared_mid, coefficients);
+  });
+}
 void ForwardingOps::matmul_grouped(Rows out, const Weight& w, const Input& x, int groups) {
   pass(OpCall("matmul_grouped").reads(w).writes(out), [&] { inner_.matmul_grouped(out, w, x, groups); });
+}
+void ForwardingOps::matmul_grouped_round(Rows out, Rounded rounded, const Weight& w, const Input& x, int groups) {
+  pass(OpCall("matmul_grouped_round").reads(w).writes(out).writes(rounded),
+       [&] { inner_.matmul_grouped_round(out, rounded, w, x, groups); });
+}
+void ForwardingOps::matmul_normed(Rows out, const Weight& w, NormedInput& x) {
+  pass(OpCall("matmul_normed").reads(w).writes(out), [&] { inner_.matmul_normed(out, w, x); });
 }
 
 void ForwardingOps::rms_norm(Rows out, ConstRows x, const float* weight, float epsilon) {
@@ -142,14 +157,15 @@ void ForwardingOps::hyper_head_coefficients(Rows out, ConstRows mixes, ConstRows
 void ForwardingOps::hyper_collapse(Rows out, ConstRows streams, ConstRows coefficients) {
   pass(OpCall("hyper_collapse").writes(out), [&] { inner_.hyper_collapse(out, streams, coefficients); });
 }
-void ForwardingOps::hyper_begin(Rows coefficients, Rows out, const Rounded* rounded, ConstRows mixes, ConstRows streams,
-                                const float* scale_by, const float* base, const HyperSpec& spec, const float* weight,
-                                float epsilon) {
+void ForwardingOps::hyper_begin(Rows coefficients, Rows out, const Rounded* rounded, Rows mixes, const Weight& fn,
+                                const Input& streams, const float* scale_by, const float* base, const HyperSpec& spec,
+                                const float* weight, float epsilon) {
   OpCall call("hyper_begin");
-  call.writes(coefficients, "coefficients").writes(out);
+  call.writes(mixes, "mixes").writes(coefficients, "coefficients").writes(out);
   if (rounded != nullptr) call.writes(*rounded);
-  pass(call,
-       [&] { inner_.hyper_begin(coefficients, out, rounded, mixes, streams, scale_by, base, spec, weight, epsilon); });
+  pass(call, [&] {
+    inner_.hyper_begin(coefficients, out, rounded, mixes, fn, streams, scale_by, base, spec, weight, epsilon);
+  });
 }
 void ForwardingOps::hyper_expand(Rows streams, ConstRows y, ConstRows coefficients) {
   pass(OpCall("hyper_expand").writes(streams, "streams"), [&] { inner_.hyper_expand(streams, y, coefficients); });

@@ -64,7 +64,12 @@ class ForwardingOps : public Ops {
   void matmul_experts_gated(Rows gate, Rows up, Rounded rounded, const Weight& gate_weight, const Weight& up_weight,
                             const Input& x, const Route& route, float limit) override;
   void matmul_expand(Rows streams, Rows y, const Weight& w, const Input& x, ConstRows coefficients) override;
+  void matmul_experts_expand(Rows streams, Rows y, Rows parts, Rows shared, const Weight& w, const Input& mid,
+                             const Route& route, const Weight& shared_weight, const Input& shared_mid,
+                             ConstRows coefficients) override;
   void matmul_grouped(Rows out, const Weight& w, const Input& x, int groups) override;
+  void matmul_grouped_round(Rows out, Rounded rounded, const Weight& w, const Input& x, int groups) override;
+  void matmul_normed(Rows out, const Weight& w, NormedInput& x) override;
 
   void rms_norm(Rows out, ConstRows x, const float* weight, float epsilon) override;
   void rms_norm_round(Rows out, Rounded rounded, ConstRows x, const float* weight, float epsilon) override;
@@ -84,9 +89,9 @@ class ForwardingOps : public Ops {
   void hyper_head_coefficients(Rows out, ConstRows mixes, ConstRows streams, const float* scale, const float* base,
                                const HyperSpec& spec) override;
   void hyper_collapse(Rows out, ConstRows streams, ConstRows coefficients) override;
-  void hyper_begin(Rows coefficients, Rows out, const Rounded* rounded, ConstRows mixes, ConstRows streams,
-                   const float* scale, const float* base, const HyperSpec& spec, const float* weight,
-                   float epsilon) override;
+  void hyper_begin(Rows coefficients, Rows out, const Rounded* rounded, Rows mixes, const Weight& fn,
+                   const Input& streams, const float* scale, const float* base, const HyperSpec& spec,
+                   const float* weight, float epsilon) override;
   void hyper_expand(Rows streams, ConstRows y, ConstRows coefficients) override;
   void hyper_spread(Rows streams, ConstRows x) override;
 

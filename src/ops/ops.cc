@@ -18,6 +18,22 @@ void Ops::matmul_grouped(Rows out, const Weight& w, const Input& x, int groups) 
   }
 }
 
+void Ops::matmul_grouped_round(Rows out, Rounded rounded, const Weight& w, const Input& x, int groups) {
+  matmul_grouped(out, w, x, groups);
+  round(rounded, out);
+}
+
+void Ops::matmul_normed(Rows out, const Weight& w, NormedInput& x) {
+  if (!x.is_made) {
+    if (x.rounded.codes != nullptr)
+      rms_norm_round(x.values, x.rounded, x.raw, x.weight, x.epsilon);
+    else
+      rms_norm(x.values, x.raw, x.weight, x.epsilon);
+  }
+  x.is_made = true;
+  matmul(out, w, {x.values, x.rounded});
+}
+
 void Ops::matmul_many(std::span<const Part> parts, const Input& x) {
   for (const Part& part : parts) matmul(part.out, *part.weight, x);
 }
@@ -33,9 +49,33 @@ void Ops::matmul_experts_gated(Rows gate, Rows up, Rounded rounded, const Weight
   swiglu_round(gate, rounded, gate, up, route.weight, limit);
 }
 
+void Ops::begin_experts(const ExpertsBegin& e, const Input& x) {
+  const auto choose = [&] {
+    enter(StepPhase::router, e.layer);
+    matmul(e.logits, *e.router, x);
+    route_experts(e.route, e.logits, e.bias, e.table, e.tokens, e.route_scale);
+  };
+  const auto begin_shared = [&] {
+    const Part parts[] = {{e.shared.gate, e.shared.gate_weight}, {e.shared.up, e.shared.up_weight}};
+    matmul_many(parts, x);
+    swiglu_round(e.shared.gate, e.shared.rounded, e.shared.gate, e.shared.up, nullptr, e.shared.limit);
+  };
+  run_both(choose, begin_shared);
+  enter(StepPhase::experts, e.layer);
+  matmul_experts_gated(e.chosen.gate, e.chosen.up, e.chosen.rounded, *e.chosen.gate_weight, *e.chosen.up_weight, x,
+                       e.route, e.chosen.limit);
+}
+
 void Ops::matmul_expand(Rows streams, Rows y, const Weight& w, const Input& x, ConstRows coefficients) {
   matmul(y, w, x);
   hyper_expand(streams, y, coefficients);
+}
+
+void Ops::matmul_experts_expand(Rows streams, Rows y, Rows parts, Rows shared, const Weight& w, const Input& mid,
+                                const Route& route, const Weight& shared_weight, const Input& shared_mid,
+                                ConstRows coefficients) {
+  run_both([&] { matmul_experts(parts, w, mid, route, true); }, [&] { matmul(shared, shared_weight, shared_mid); });
+  combine_expand(streams, y, parts, route, shared, coefficients);
 }
 
 void Ops::rotate_round(Rows x, Rounded rounded, int head_width, ConstRows table, bool inverse) {
@@ -78,11 +118,12 @@ void Ops::rotate_hadamard_fp4(Rows x, int head_width, ConstRows table) {
   hadamard_fp4(x, head_width);
 }
 
-void Ops::hyper_begin(Rows coefficients, Rows out, const Rounded* rounded, ConstRows mixes, ConstRows streams,
-                      const float* scale_by, const float* base, const HyperSpec& spec, const float* weight,
-                      float epsilon) {
-  hyper_coefficients(coefficients, mixes, streams, scale_by, base, spec);
-  hyper_collapse(out, streams, coefficients);
+void Ops::hyper_begin(Rows coefficients, Rows out, const Rounded* rounded, Rows mixes, const Weight& fn,
+                      const Input& streams, const float* scale_by, const float* base, const HyperSpec& spec,
+                      const float* weight, float epsilon) {
+  matmul(mixes, fn, streams);
+  hyper_coefficients(coefficients, mixes, streams.values, scale_by, base, spec);
+  hyper_collapse(out, streams.values, coefficients);
   if (rounded != nullptr)
     rms_norm_round(out, *rounded, out, weight, epsilon);
   else

@@ -90,12 +90,56 @@ class Ops {
   virtual void matmul_experts_gated(Rows gate, Rows up, Rounded rounded, const Weight& gate_weight,
                                     const Weight& up_weight, const Input& x, const Route& route, float limit);
 
+  /// The beginning of rows' experts: matmul by the router and route_experts; for the shared expert matmul_many and
+  /// swiglu_round, for the chosen ones matmul_experts_gated.
+  struct ExpertsBegin {
+    struct Half {
+      const Weight *gate_weight, *up_weight;
+      Rows gate, up;
+      Rounded rounded;
+      float limit;
+    };
+    const Weight* router;
+    Rows logits;  // room
+    Route route;
+    const float* bias;
+    const std::int32_t* table;
+    const Token* tokens;
+    float route_scale;
+    Half shared, chosen;
+    int layer;
+  };
+  virtual void begin_experts(const ExpertsBegin& e, const Input& x);
+
   /// matmul, then hyper_expand by what it gave. y is room of the result's shape; what it holds afterwards is not
   /// defined.
   virtual void matmul_expand(Rows streams, Rows y, const Weight& w, const Input& x, ConstRows coefficients);
 
   /// w has rows in `groups` equal blocks; block g sees only columns [g * w.width, (g + 1) * w.width) of x.
   virtual void matmul_grouped(Rows out, const Weight& w, const Input& x, int groups);
+  /// matmul_grouped, then round.
+  virtual void matmul_grouped_round(Rows out, Rounded rounded, const Weight& w, const Input& x, int groups);
+
+  /// The input of products that begin with a norm of `raw`, and room for what it gives: `values` may be `raw` itself;
+  /// `rounded` has codes if a product needs them.
+  struct NormedInput {
+    ConstRows raw;
+    const float* weight = nullptr;
+    float epsilon = 0;
+    Rows values;
+    Rounded rounded;
+    bool is_made = false;  // values and rounded hold the normed rows
+  };
+  /// rms_norm of x.raw, if that is not made, and matmul by what it gives. A back end that norms inside the product
+  /// leaves `x` as it is.
+  virtual void matmul_normed(Rows out, const Weight& w, NormedInput& x);
+
+  /// The second half of a row's experts, and the end of its layer: matmul_experts of every slot's middle `mid` by w
+  /// into `parts`, matmul of the shared expert's middle into `shared`, combine_expand. y, parts and shared are room;
+  /// what they hold afterwards is not defined.
+  virtual void matmul_experts_expand(Rows streams, Rows y, Rows parts, Rows shared, const Weight& w, const Input& mid,
+                                     const Route& route, const Weight& shared_weight, const Input& shared_mid,
+                                     ConstRows coefficients);
 
   // ---- Rows ----
 
@@ -150,11 +194,11 @@ class Ops {
   /// out[i][d] = sum over streams s of coefficients[i][s] * streams[i][s * D + d], ascending s.
   virtual void hyper_collapse(Rows out, ConstRows streams, ConstRows coefficients) = 0;
 
-  /// hyper_coefficients into `coefficients`, hyper_collapse by them into `out`, rms_norm of that in place by `weight`
-  /// and `epsilon`, and, if `rounded` is given, round.
-  virtual void hyper_begin(Rows coefficients, Rows out, const Rounded* rounded, ConstRows mixes, ConstRows streams,
-                           const float* scale, const float* base, const HyperSpec& spec, const float* weight,
-                           float epsilon);
+  /// matmul of fn by the streams into `mixes`, hyper_coefficients into `coefficients`, hyper_collapse by them into
+  /// `out`, rms_norm of that in place by `weight` and `epsilon`, and, if `rounded` is given, round.
+  virtual void hyper_begin(Rows coefficients, Rows out, const Rounded* rounded, Rows mixes, const Weight& fn,
+                           const Input& streams, const float* scale, const float* base, const HyperSpec& spec,
+                           const float* weight, float epsilon);
 
   /// streams[i][q][d] = post[q] * y[d] + sum over j of comb[j][q] * streams[i][j][d], ascending j. In place.
   virtual void hyper_expand(Rows streams, ConstRows y, ConstRows coefficients) = 0;

@@ -146,6 +146,11 @@ void TimedOps::run_both(const std::function<void()>& first, const std::function<
   second();
 }
 
+void TimedOps::begin_experts(const ExpertsBegin& e, const Input& x) {
+  if (timing_ == Timing::off) return inner().begin_experts(e, x);
+  Ops::begin_experts(e, x);  // op by op
+}
+
 void TimedOps::synchronize() {
   inner().synchronize();
   collect(step_);
