@@ -38,11 +38,6 @@ class GpuOps : public ::testing::Test {
 };
 inline BackEnds* GpuOps::ends_ = nullptr;
 
-struct ProductCase {
-  DType dtype;
-  int rows, width, tokens;
-};
-
 class GpuProduct : public GpuOps, public ::testing::WithParamInterface<DTypeInfo> {
  protected:
   /// What a product has: a weight of `planes`, its input in both forms.

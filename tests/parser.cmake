@@ -7,7 +7,7 @@ lockstep_test(parser_replay_test SOURCES parser_replay_test.cc USES text)
 if(LOCKSTEP_FUZZ)
   add_executable(parser_fuzz fuzz/parser_fuzz.cc)
   foreach(source base/error.cc text/call_block.cc text/dsml.cc text/output_parser.cc text/parser_event.cc
-                 text/python_json.cc text/symbols.cc text/thought.cc text/tool_schemas.cc text/utf8.cc
+                 text/python_json.cc text/schema_references.cc text/symbols.cc text/thought.cc text/tool_schemas.cc text/utf8.cc
                  text/utf8_stream.cc)
     target_sources(parser_fuzz PRIVATE ${CMAKE_SOURCE_DIR}/src/${source})
   endforeach()

@@ -48,7 +48,7 @@ if(LOCKSTEP_FUZZ)
     LIBRARIES lockstep_text OpenSSL::Crypto fmt::fmt)
   lockstep_fuzz(grammar_fuzz
     SOURCES engine/grammar engine/grammar_builder engine/grammar_choices engine/grammar_number engine/grammar_pattern
-            engine/grammar_reference engine/grammar_schema engine/grammar_tools engine/synth_vocabulary
+            engine/grammar_schema engine/grammar_tools engine/synth_vocabulary text/schema_references
     LIBRARIES lockstep_text fmt::fmt)
   lockstep_fuzz(http_fuzz
     SOURCES server/api_keys server/connection server/connection_answer server/exchange server/http server/http_error
