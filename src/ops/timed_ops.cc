@@ -151,6 +151,15 @@ void TimedOps::begin_experts(const ExpertsBegin& e, const Input& x) {
   Ops::begin_experts(e, x);  // op by op
 }
 
+void TimedOps::matmul_experts_expand(Rows streams, Rows y, Rows parts, Rows shared, const Weight& w, const Input& mid,
+                                     const Route& route, const Weight& shared_weight, const Input& shared_mid,
+                                     ConstRows coefficients) {
+  if (timing_ == Timing::off)
+    return inner().matmul_experts_expand(streams, y, parts, shared, w, mid, route, shared_weight, shared_mid,
+                                         coefficients);
+  Ops::matmul_experts_expand(streams, y, parts, shared, w, mid, route, shared_weight, shared_mid, coefficients);
+}
+
 void TimedOps::synchronize() {
   inner().synchronize();
   collect(step_);

@@ -50,6 +50,9 @@ class TimedOps final : public ForwardingOps {
   void enter(StepPhase phase, int layer) override;
   void run(std::span<const std::uint64_t> key, const std::function<void()>& body) override;
   void begin_experts(const ExpertsBegin& e, const Input& x) override;
+  void matmul_experts_expand(Rows streams, Rows y, Rows parts, Rows shared, const Weight& w, const Input& mid,
+                             const Route& route, const Weight& shared_weight, const Input& shared_mid,
+                             ConstRows coefficients) override;
   void run_both(const std::function<void()>& first, const std::function<void()>& second) override;
   void synchronize() override;
   void download(void* to, const void* from, std::size_t bytes) override;
