@@ -37,8 +37,7 @@ namespace {
 constexpr std::size_t kRoomBytes = std::size_t{512} << 20;  // what an op's own room is cut to, where it can be cut
 constexpr std::size_t kStageBytes = std::size_t{64} << 20;  // of a weight on its way in
 constexpr int kMostRecorded = 128;                          // tokens of a step that is worth a recording
-constexpr int kFewTokens = 8;                               // up to so many, matrix-vector kernels
-constexpr int kFewMixed = 8;          // up to so many, the mixes and what is made of them in one kernel
+constexpr int kFewTokens = 8;         // up to so many, matrix-vector kernels, and mixes in hyper_begin's
 constexpr int kFewExpertTokens = 95;  // up to so many, experts slot by slot: tokens hardly share them
 constexpr int kFewestThinTokens = 96, kMostThinTokens = 400;  // what thin_experts.h is the fastest for
 
@@ -301,7 +300,7 @@ class GpuOps final : public Ops {
                    float epsilon) override {
     const ConstRows streams = x.values;
     LOCKSTEP_CHECK(spec.streams == 4 && streams.width == 4 * out.width && out.width <= 10240);
-    const bool is_one = out.rows <= kFewMixed && can_mix_begin(runtime_, fn.dtype, matrix_of(fn), out.width);
+    const bool is_one = out.rows <= kFewTokens && can_mix_begin(runtime_, fn.dtype, matrix_of(fn), out.width);
     if (!is_one) multiply(mixes, fn, x, 0);
     if (out.rows > kFewTokens &&
         hyper_begin_many(runtime_, coefficients, out, rounded, mixes, streams, scale_by, base, spec, weight, epsilon))
